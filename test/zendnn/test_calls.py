@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.observe.calls import Call, calls
+from torch.backends.zendnn.observe.calls import CallEvent, calls
 from torch.backends.zendnn.observe.events import Event
 
 
@@ -16,7 +16,7 @@ def event(
     )
 
 
-def shape(call: Call) -> tuple[object, ...]:
+def shape(call: CallEvent) -> tuple[object, ...]:
     """The operators of a tree, as nested tuples."""
     return (call.operator, *map(shape, call.children))
 

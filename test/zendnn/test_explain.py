@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.backends.zendnn import _explain
-from torch.backends.zendnn._explain import Call, Explanation, LeftOut, Method, Region
+from torch.backends.zendnn._explain import CallReport, Explanation, LeftOut, Method, RegionReport
 
 from .common import run_python, values
 
@@ -75,13 +75,15 @@ REFUSED = {
 }
 
 
-def region(**changes: Any) -> Region:
+def region(**changes: Any) -> RegionReport:
     """The region read from a plan's explanation with these changes."""
     plan = {"name": "plan_0", "description": DESCRIPTION, "packed_bytes": 2560, "built": []}
-    return Region.read(plan | changes)
+    return RegionReport.read(plan | changes)
 
 
-def explanation(*regions: Region, left_out: tuple[LeftOut, ...] | None = (), **more: Any) -> str:
+def explanation(
+    *regions: RegionReport, left_out: tuple[LeftOut, ...] | None = (), **more: Any
+) -> str:
     """The printed explanation of one method."""
     return str(Explanation((Method("forward", regions, left_out),), **more))
 
@@ -215,10 +217,10 @@ def test_dot_draws_each_region_as_a_cluster() -> None:
 
 #: A region, two operators after it and one of the model's own inputs, and a region that reads one.
 CALLS = (
-    Call((None, None), plan=0),
-    Call(((0, 1),), operators=("aten::sort", "aten::cumprod")),
-    Call(((0, 0), None), operators=("custom::act",)),
-    Call(((1, 1), None), plan=1),
+    CallReport((None, None), plan=0),
+    CallReport(((0, 1),), operators=("aten::sort", "aten::cumprod")),
+    CallReport(((0, 0), None), operators=("custom::act",)),
+    CallReport(((1, 1), None), plan=1),
 )
 LEFT_OUT = (
     LeftOut("aten::sort", "no such operator", 1),
@@ -230,7 +232,7 @@ LEFT_OUT = (
 
 def test_dot_draws_operators_left_out_between_regions_with_their_reasons() -> None:
     method = Method("forward", (region(), region(name="plan_1")), LEFT_OUT, calls=CALLS)
-    other = Method("other", (region(),), (), calls=(Call((None, None), plan=0),))
+    other = Method("other", (region(),), (), calls=(CallReport((None, None), plan=0),))
     text = Explanation((other, method)).dot()
     boxes = re.findall(r"(m\d_call_\d) \[label=\"(.*)\", style=dashed\]", text)
     assert boxes == [

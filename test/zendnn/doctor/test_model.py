@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.backends.zendnn.doctor import model, trials
 from torch.backends.zendnn.doctor.findings import Finding, examine
 from torch.backends.zendnn.doctor.model import Observation, observe
-from torch.backends.zendnn.doctor.observe import Call, Loop, Operation, Script, operations
+from torch.backends.zendnn.doctor.observe import Loop, ModelCall, Operation, Script, operations
 from torch.backends.zendnn.doctor.trials import Trial
 
 from ..common import of_products
@@ -26,7 +26,7 @@ def found(seen: Observation) -> dict[str, Finding]:
 
 def seen(module: nn.Module, *arguments: Tensor, **settings: Any) -> Observation:
     """What is observed of a call, without timing variants."""
-    return observe(Call(module.eval(), arguments, **settings), Loop(), measure=False)
+    return observe(ModelCall(module.eval(), arguments, **settings), Loop(), measure=False)
 
 
 class Function(nn.Module):
@@ -105,7 +105,7 @@ def test_subnormals_are_found(where: str) -> None:
 def test_what_subnormals_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "SECONDS", 0.005)
     x = torch.full((1 << 16,), 1e-40)
-    call = Call(Function(lambda self, x: x * 0.5), (x,))
+    call = ModelCall(Function(lambda self, x: x * 0.5), (x,))
     assert 0 <= trials.flush_gain(call) <= 100
     assert call().max() > 0, "subnormals are 0 from now on"
 
@@ -156,7 +156,7 @@ def test_operators_come_with_the_events_of_zendnn() -> None:
     net = nn.Sequential(nn.Linear(256, 256), nn.Hardshrink())
     linear, shrink = (
         operation
-        for operation in operations(Call(net, (torch.rand(64, 256),)))
+        for operation in operations(ModelCall(net, (torch.rand(64, 256),)))
         if operation.operator != "aten::t"
     )
     assert (linear.operator, linear.event and linear.event.route) == ("aten::addmm", "eager")
@@ -228,7 +228,7 @@ def test_a_script_is_observed_until_it_ends(end: str, failure: str, tmp_path: Pa
 def test_variants_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "SECONDS", 0.001)
     net = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Flatten(), nn.Linear(288, 4)).eval().double()
-    call = Call(net, (torch.rand(2, 4, 8, 8, dtype=torch.float64),), gradients=True)
+    call = ModelCall(net, (torch.rand(2, 4, 8, 8, dtype=torch.float64),), gradients=True)
     told: list[str] = []
     tried = {trial.name: trial for trial in trials.attempt(call, told.append)}
     names = {variant.name for variant in trials.VARIANTS}
@@ -246,7 +246,7 @@ def test_variants_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_variant_that_fails_says_why() -> None:
     net = Function(lambda self, x: x.view(2, 8))
-    call = Call(net, (torch.rand(4, 4),))
+    call = ModelCall(net, (torch.rand(4, 4),))
     variant = next(variant for variant in trials.VARIANTS if variant.name.startswith("batch"))
     trial = trials._attempt(call, variant, call())
     assert trial

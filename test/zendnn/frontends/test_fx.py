@@ -15,8 +15,8 @@ from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx import reader
 from torch.backends.zendnn.frontends.fx.calls import operator_key
+from torch.backends.zendnn.frontends.fx.mutation import writes
 from torch.backends.zendnn.frontends.fx.writer import PlannedRegion
-from torch.backends.zendnn.frontends.fx.writes import writes
 from torch.backends.zendnn.ir.node import OPAQUE
 
 from ..common import run_python, values

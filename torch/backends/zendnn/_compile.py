@@ -31,9 +31,9 @@ from torch.backends.zendnn import _C, _backend, _cache, _options
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx.composites import DECOMPOSITIONS, whole_operators
 from torch.backends.zendnn.frontends.fx.logs import Capture
+from torch.backends.zendnn.frontends.fx.mutation import written_by
 from torch.backends.zendnn.frontends.fx.rest import by_inductor
 from torch.backends.zendnn.frontends.fx.writer import function_of
-from torch.backends.zendnn.frontends.fx.writes import written_by
 from torch.utils._python_dispatch import _disable_current_modes
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn._columns import table
-from torch.backends.zendnn.frontends import Call, LeftOut, front_end_of
+from torch.backends.zendnn.frontends import CallReport, LeftOut, front_end_of
 from torch.backends.zendnn.ir import text
 
 Strings = tuple[str, ...]
@@ -85,7 +85,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorReport:
     """One line of a region's description."""
 
     name: str
@@ -98,9 +98,9 @@ class Operator:
     post_ops: Strings
 
     @staticmethod
-    def of(x: text.Operator) -> Operator:
+    def of(x: text.Operator) -> OperatorReport:
         """Return what is shown of a line."""
-        return Operator(x.name, x.label, x.results, x.operands, x.attributes, x.post_ops)
+        return OperatorReport(x.name, x.label, x.results, x.operands, x.attributes, x.post_ops)
 
     @property
     def title(self) -> str:
@@ -111,28 +111,28 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Region:
+class RegionReport:
     """Operators that run as one call, and what was built from them, the latest used first."""
 
     name: str
     inputs: Strings
     outputs: Strings
     constants: int
-    operators: tuple[Operator, ...]
+    operators: tuple[OperatorReport, ...]
     packed_bytes: int
     built: tuple[Built, ...]
 
     @staticmethod
-    def read(plan: Mapping[str, Any]) -> Region:
+    def read(plan: Mapping[str, Any]) -> RegionReport:
         """Read a plan's explanation."""
 
         region = text.read(plan["description"])
-        return Region(
+        return RegionReport(
             plan["name"],
             tuple(region.inputs),
             region.outputs,
             len(region.constants),
-            tuple(map(Operator.of, region.operators)),
+            tuple(map(OperatorReport.of, region.operators)),
             plan["packed_bytes"],
             _read(plan["built"]),
         )
@@ -168,13 +168,13 @@ class Method:
     """The regions of one method, and the operators left out."""
 
     name: str
-    regions: tuple[Region, ...]
+    regions: tuple[RegionReport, ...]
     #: None when unknown: the method has plans of a submodule, and none of its own.
     left_out: tuple[LeftOut, ...] | None
     #: Why and where Dynamo ended a compiled graph; empty where it did not have to.
     graph_break: str = ""
     #: The order in which regions and operators left out run; empty where it is unknown.
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallReport, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -252,7 +252,7 @@ def explain(module: object, format: str = "text") -> Explanation:
     front_end = front_end_of(module)
     methods = []
     for found in front_end.optimized(module):
-        regions = tuple(Region.read(plan.explain()) for plan in found.plans)
+        regions = tuple(RegionReport.read(plan.explain()) for plan in found.plans)
         methods.append(Method(found.name, regions, found.left_out, found.graph_break, found.calls))
     return Explanation(tuple(methods), format, front_end.HOW_TO_OPTIMIZE)
 
@@ -292,7 +292,7 @@ def _method(method: Method) -> Block:
     return block
 
 
-def _region(region: Region) -> Block:
+def _region(region: RegionReport) -> Block:
     counts = {"input": len(region.inputs), "output": len(region.outputs)}
     counts["constant"] = region.constants
     facts = [_counted(count, noun) for noun, count in counts.items()]
@@ -378,7 +378,7 @@ def _gflop(gflop: float) -> str:
 _WIDTH = 60
 
 
-def _cluster_lines(number: int, label: str, region: Region) -> Iterator[str]:
+def _cluster_lines(number: int, label: str, region: RegionReport) -> Iterator[str]:
     """Yield a region; edges from constants and to the model's other operators are left out."""
     makers: dict[str, str] = {}
     yield f"  subgraph cluster_{number} {{"

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn import _C
-from torch.backends.zendnn.observe.calls import Call, calls
+from torch.backends.zendnn.observe.calls import CallEvent, calls
 from torch.backends.zendnn.observe.events import Event, Recording
 
 __all__ = ["clear", "disable", "enable", "json"]
@@ -87,7 +87,7 @@ def _version() -> str:
     return str(_C._version())
 
 
-def _entries(call: Call) -> Iterator[Json]:
+def _entries(call: CallEvent) -> Iterator[Json]:
     """Yield what the log has of a call and of those that it made."""
     if call.is_preparation:
         return
@@ -100,7 +100,7 @@ def _entries(call: Call) -> Iterator[Json]:
             yield from _entries(child)
 
 
-def _outcome(call: Call) -> Json:
+def _outcome(call: CallEvent) -> Json:
     told = call.told
     return {
         "route": told.route if told else "torch",
@@ -110,7 +110,7 @@ def _outcome(call: Call) -> Json:
     }
 
 
-def _operator_entry(call: Call) -> Json:
+def _operator_entry(call: CallEvent) -> Json:
     name, _, overload = call.event.operator.partition(".")
     try:
         names = [x.name for x in torch._C._get_schema(name, overload).arguments]
@@ -134,7 +134,7 @@ def _operator_entry(call: Call) -> Json:
     }
 
 
-def _region_entry(call: Call) -> Json:
+def _region_entry(call: CallEvent) -> Json:
     *inputs, numbers, constants, description = call.event.arguments
     return {
         "operator": call.event.operator,

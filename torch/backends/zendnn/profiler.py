@@ -23,7 +23,7 @@ from torch.backends.zendnn._columns import table
 from torch.backends.zendnn.doctor.limits import Roof
 from torch.backends.zendnn.doctor.limits import roof as measure_roof
 from torch.backends.zendnn.observe import chart, route
-from torch.backends.zendnn.observe.calls import Call
+from torch.backends.zendnn.observe.calls import CallEvent
 from torch.backends.zendnn.observe.interval import calls, disable, enable, is_in_roi, last
 
 __all__ = ["chart", "disable", "enable", "is_in_ROI", "is_in_roi", "route", "stats"]
@@ -51,7 +51,7 @@ class _Row:
     dtype: torch.dtype | None = None
     children: dict[tuple[str, ...], _Row] = field(default_factory=dict)
 
-    def add(self, call: Call, *, trimming: bool) -> None:
+    def add(self, call: CallEvent, *, trimming: bool) -> None:
         """Add a call below this row."""
         if trimming and call.is_preparation:
             return

@@ -20,7 +20,7 @@ from torch.backends.zendnn.doctor.facts import Facts, gather
 from torch.backends.zendnn.doctor.findings import examine, ranked
 from torch.backends.zendnn.doctor.limits import measure
 from torch.backends.zendnn.doctor.model import observe
-from torch.backends.zendnn.doctor.observe import Call, Loop, Script
+from torch.backends.zendnn.doctor.observe import Loop, ModelCall, Script
 from torch.backends.zendnn.doctor.report import Report, colours
 
 
@@ -121,7 +121,7 @@ def _read(file: Path) -> log.Log:
         raise DoctorError(f"{file} {error}") from error
 
 
-def _run(options: argparse.Namespace) -> tuple[Call | None, Loop, tuple[str, ...]]:
+def _run(options: argparse.Namespace) -> tuple[ModelCall | None, Loop, tuple[str, ...]]:
     """Return the call to look at, how often it came, and what went wrong."""
     file = options.target
     if file is None:
@@ -141,7 +141,7 @@ def _run(options: argparse.Namespace) -> tuple[Call | None, Loop, tuple[str, ...
     return (*script.main, notes)
 
 
-def _load(file: Path, inputs: Sequence[Tensor]) -> Call:
+def _load(file: Path, inputs: Sequence[Tensor]) -> ModelCall:
     try:
         module = torch.jit.load(file, map_location="cpu").eval()
     except RuntimeError as error:
@@ -152,7 +152,7 @@ def _load(file: Path, inputs: Sequence[Tensor]) -> Call:
     if not inputs and wanted:
         inputs_of = f"{wanted} input{'s' * (wanted > 1)}"
         raise DoctorError(f"{file} takes {inputs_of}: add --input SIZES[:DTYPE] for each")
-    call = Call(module, tuple(inputs))
+    call = ModelCall(module, tuple(inputs))
     try:
         call()
     except Exception as error:

@@ -12,8 +12,8 @@ from torch import nn
 from torch.backends.zendnn._explain import explain
 from torch.backends.zendnn.doctor.findings import HARMLESS, WORTH, Check, Finding
 from torch.backends.zendnn.doctor.observe import (
-    Call,
     Loop,
+    ModelCall,
     Operand,
     Operation,
     operations,
@@ -78,7 +78,7 @@ class Observation:
 
 
 def observe(
-    call: Call, loop: Loop, measure: bool, tell: Callable[[str], None] = lambda text: None
+    call: ModelCall, loop: Loop, measure: bool, tell: Callable[[str], None] = lambda text: None
 ) -> Observation:
     """Repeat a call, and return what can be seen.
 

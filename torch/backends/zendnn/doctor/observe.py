@@ -87,7 +87,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Call:
+class ModelCall:
     """A call of a module that one may repeat.
 
     Attributes:
@@ -129,7 +129,7 @@ class Call:
         return tree_map_only(Tensor, change, (self.arguments, dict(self.keywords)))
 
 
-def operations(call: Call) -> tuple[Operation, ...]:
+def operations(call: ModelCall) -> tuple[Operation, ...]:
     """Run a call again, and return what its operators did, in order."""
     call()  # preparation is not the model's time
     with record() as events:
@@ -146,7 +146,7 @@ def operations(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def _watched(call: Call) -> tuple[Operation, ...]:
+def _watched(call: ModelCall) -> tuple[Operation, ...]:
     with Watch() as watch:
         call()
     return tuple(watch.seen)
@@ -258,7 +258,7 @@ class Script:
     """
 
     def __init__(self) -> None:
-        self.calls: dict[nn.Module, Call] = {}
+        self.calls: dict[nn.Module, ModelCall] = {}
         self.spans: dict[nn.Module, list[tuple[float, float]]] = {}
         self.failure = ""
         self._running = threading.local()
@@ -288,7 +288,7 @@ class Script:
             sys.argv, sys.path[:] = argv, folders
 
     @property
-    def main(self) -> tuple[Call, Loop] | None:
+    def main(self) -> tuple[ModelCall, Loop] | None:
         """The module that took most of the time; None where no module ran."""
         inside = {
             module: sum(end - start for start, end in spans) for module, spans in self.spans.items()
@@ -326,5 +326,5 @@ class Script:
             autocast = torch.is_autocast_enabled("cpu")
             lower = torch.get_autocast_dtype("cpu") if autocast else None
             gradients = torch.is_grad_enabled()
-            self.calls[module] = Call(module, arguments, dict(keywords), gradients, lower)
+            self.calls[module] = ModelCall(module, arguments, dict(keywords), gradients, lower)
             self.spans.setdefault(module, []).append((start, end))

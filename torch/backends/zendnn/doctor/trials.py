@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.backends.zendnn.doctor.limits import best
-from torch.backends.zendnn.doctor.observe import Call
+from torch.backends.zendnn.doctor.observe import ModelCall
 from torch.utils._pytree import tree_flatten
 
 #: Seconds to time a variant for.
@@ -52,11 +52,11 @@ class Variant:
 
     name: str
     code: str
-    make: Callable[[Call], Callable[[], Any] | None]
+    make: Callable[[ModelCall], Callable[[], Any] | None]
     share: float = 1.0
 
 
-def attempt(call: Call, tell: Callable[[str], None] = lambda text: None) -> tuple[Trial, ...]:
+def attempt(call: ModelCall, tell: Callable[[str], None] = lambda text: None) -> tuple[Trial, ...]:
     """Time a call as it is, and in all variants that differ."""
     tell("timing the model as it is")
     expected = call()
@@ -68,7 +68,7 @@ def attempt(call: Call, tell: Callable[[str], None] = lambda text: None) -> tupl
     return tuple(trials)
 
 
-def _attempt(call: Call, variant: Variant, expected: object) -> Trial | None:
+def _attempt(call: ModelCall, variant: Variant, expected: object) -> Trial | None:
     """Time a variant between two timings of the call as it is, since other load comes and goes."""
     trial = Trial(variant.name, variant.code)
     threads = torch.get_num_threads()
@@ -107,7 +107,7 @@ def _difference(expected: object, got: object) -> str:
     return f"results differ by {100 * difference / largest:.2g} %" if difference and largest else ""
 
 
-def flush_gain(call: Call) -> float:
+def flush_gain(call: ModelCall) -> float:
     """Return what a call saves on one thread if subnormals count as 0, in per cent.
 
     torch sets this for the thread that calls; those that OpenMP has started keep theirs.
@@ -126,19 +126,19 @@ def flush_gain(call: Call) -> float:
 # The variants. Gradients are not recorded in any.
 
 
-def _quiet(call: Call) -> Call:
+def _quiet(call: ModelCall) -> ModelCall:
     return replace(call, gradients=False)
 
 
-def _without_gradients(call: Call) -> Callable[[], Any] | None:
+def _without_gradients(call: ModelCall) -> Callable[[], Any] | None:
     return _quiet(call) if call.gradients else None
 
 
-def _is_script(call: Call) -> bool:
+def _is_script(call: ModelCall) -> bool:
     return isinstance(call.module, torch.jit.ScriptModule)
 
 
-def _frozen(call: Call) -> Callable[[], Any] | None:
+def _frozen(call: ModelCall) -> Callable[[], Any] | None:
     call = _quiet(call)
     with call.settings():
         module = copy.copy(call.module).eval()
@@ -150,27 +150,27 @@ def _frozen(call: Call) -> Callable[[], Any] | None:
     return replace(call, module=made)
 
 
-def _compiled(call: Call) -> Callable[[], Any] | None:
+def _compiled(call: ModelCall) -> Callable[[], Any] | None:
     if _is_script(call) or isinstance(call.module, torch._dynamo.OptimizedModule):
         return None
     return replace(_quiet(call), module=torch.compile(call.module, backend="zendnn"))
 
 
-def _bfloat16(call: Call) -> Callable[[], Any] | None:
+def _bfloat16(call: ModelCall) -> Callable[[], Any] | None:
     return None if call.autocast else replace(_quiet(call), autocast=torch.bfloat16)
 
 
-def _compiled_bfloat16(call: Call) -> Callable[[], Any] | None:
+def _compiled_bfloat16(call: ModelCall) -> Callable[[], Any] | None:
     lower = _bfloat16(call)
-    return _compiled(lower) if isinstance(lower, Call) else None
+    return _compiled(lower) if isinstance(lower, ModelCall) else None
 
 
-def _converted(call: Call, module: nn.Module, change: Callable[[Tensor], Tensor]) -> Call:
+def _converted(call: ModelCall, module: nn.Module, change: Callable[[Tensor], Tensor]) -> ModelCall:
     arguments, keywords = call.mapped(change)
     return replace(_quiet(call), module=module, arguments=arguments, keywords=keywords)
 
 
-def _float32(call: Call) -> Callable[[], Any] | None:
+def _float32(call: ModelCall) -> Callable[[], Any] | None:
     tensors = [*call.tensors, *call.module.parameters(), *call.module.buffers()]
     if not any(tensor.dtype == torch.float64 for tensor in tensors):
         return None
@@ -178,7 +178,7 @@ def _float32(call: Call) -> Callable[[], Any] | None:
     return _converted(call, module, lambda x: x.float() if x.dtype == torch.float64 else x)
 
 
-def _channels_last(call: Call) -> Callable[[], Any] | None:
+def _channels_last(call: ModelCall) -> Callable[[], Any] | None:
     images = [tensor for tensor in call.tensors if tensor.dim() == 4]
     last = {"memory_format": torch.channels_last}
     if not images or all(image.is_contiguous(**last) for image in images) or _is_script(call):
@@ -187,7 +187,7 @@ def _channels_last(call: Call) -> Callable[[], Any] | None:
     return _converted(call, module, lambda x: x.contiguous(**last) if x.dim() == 4 else x)
 
 
-def _larger_batch(call: Call) -> Callable[[], Any] | None:
+def _larger_batch(call: ModelCall) -> Callable[[], Any] | None:
     batch = call.batch
     if not batch:
         return None
@@ -200,7 +200,7 @@ def _larger_batch(call: Call) -> Callable[[], Any] | None:
     return _converted(call, call.module, repeated)
 
 
-def _half_of_the_threads(call: Call) -> Callable[[], Any] | None:
+def _half_of_the_threads(call: ModelCall) -> Callable[[], Any] | None:
     threads = torch.get_num_threads() // 2
     if not threads:
         return None

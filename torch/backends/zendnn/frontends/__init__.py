@@ -23,7 +23,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallReport:
     """What runs as one in an optimised graph: a plan, or operators that were left out."""
 
     #: For each input of a plan, or each value that operators read, the call that makes it and the
@@ -47,7 +47,7 @@ class Optimized:
     #: Why and where Dynamo ended the graph; empty where it did not have to.
     graph_break: str = ""
     #: The order in which plans and what was left out run, where that is known.
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallReport, ...] = ()
 
 
 def count_left_out(noted: Iterable[tuple[str, ...]]) -> tuple[LeftOut, ...]:

@@ -19,12 +19,12 @@ _NO_ELEMENTS = re.compile(r"aten::(new_)?empty|aten::resize_|aten::is_same_size$
 
 
 @dataclass
-class Call:
+class CallEvent:
     """An operator or another range; ``told`` is ZenDNN's own event of it, where there is one."""
 
     event: Event
     told: Event | None = None
-    children: list[Call] = field(default_factory=list)
+    children: list[CallEvent] = field(default_factory=list)
 
     @property
     def operator(self) -> str:
@@ -74,7 +74,7 @@ class Call:
             return self.event.ms - self.event.overhead
         return sum(child.preparation() for child in self.children)
 
-    def walk(self) -> Iterator[Call]:
+    def walk(self) -> Iterator[CallEvent]:
         """Yield it and all that it called in the order of their starts, without preparation."""
         if not self.is_preparation:
             yield self
@@ -104,15 +104,15 @@ def _is_about(told: Event, range_: Event) -> bool:
     )
 
 
-def calls(events: Iterable[Event]) -> list[Call]:
+def calls(events: Iterable[Event]) -> list[CallEvent]:
     """Return the outermost calls of all threads, in the order of their starts."""
     threads: defaultdict[int, list[tuple[int, int, int, Event]]] = defaultdict(list)
     for index, event in enumerate(events):
         # What is around another began no later and ended no earlier, and was told later.
         threads[event.thread].append((event.start, -event.end, -index, event))
-    outermost: list[Call] = []
+    outermost: list[CallEvent] = []
     for timeline in threads.values():
-        open_: list[Call] = []
+        open_: list[CallEvent] = []
         for *_, event in sorted(timeline, key=lambda item: item[:3]):
             while open_ and open_[-1].event.end < event.end:
                 open_.pop()
@@ -120,7 +120,7 @@ def calls(events: Iterable[Event]) -> list[Call]:
             if around and event.route and around.told is None and _is_about(event, around.event):
                 around.told = event
                 continue
-            call = Call(event, event if event.route else None)
+            call = CallEvent(event, event if event.route else None)
             (around.children if around else outermost).append(call)
             open_.append(call)
     return sorted(outermost, key=lambda call: call.event.start)

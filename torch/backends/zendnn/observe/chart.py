@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import torch
 from torch.backends.zendnn import _columns
-from torch.backends.zendnn.observe.calls import Call
+from torch.backends.zendnn.observe.calls import CallEvent
 from torch.backends.zendnn.observe.interval import calls
 
 #: The operators that each beacon chooses, all overloads apart.
@@ -86,7 +86,7 @@ def table() -> str:
     return "\n".join(_columns.table(rows, ">><<<"))
 
 
-def _chosen() -> Iterator[tuple[str, Call]]:
+def _chosen() -> Iterator[tuple[str, CallEvent]]:
     for outermost in calls():
         for call in outermost.walk():
             # A step's operators have no overloads.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from torch.backends.zendnn import _C
-from torch.backends.zendnn.observe.calls import Call
+from torch.backends.zendnn.observe.calls import CallEvent
 from torch.backends.zendnn.observe.calls import calls as calls_of
 from torch.backends.zendnn.observe.events import Recording
 
@@ -73,6 +73,6 @@ def last() -> Interval | None:
     return _last
 
 
-def calls() -> list[Call]:
+def calls() -> list[CallEvent]:
     """Return the outermost calls of the last region of interest."""
     return calls_of(_last.recording) if _last else []

@@ -19,14 +19,14 @@ from torch._dynamo.eval_frame import OptimizedModule
 from torch._guards import CompileId
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
-from torch.backends.zendnn.frontends.fx import flow, functions
+from torch.backends.zendnn.frontends.fx import functions, report
 from torch.backends.zendnn.frontends.fx.autocast import PlannedProgram
 from torch.backends.zendnn.frontends.fx.logs import UNKNOWN, Capture, GraphLog, line_of
+from torch.backends.zendnn.frontends.fx.mutation import views_at_end
 from torch.backends.zendnn.frontends.fx.reader import attribute, import_graph, simplify
 from torch.backends.zendnn.frontends.fx.repeats import join_repeats
 from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
-from torch.backends.zendnn.frontends.fx.writes import views_at_end
 from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
 from torch.backends.zendnn.ir.graph import may_share
 from torch.backends.zendnn.passes import partition
@@ -155,7 +155,7 @@ def optimized(model: Any) -> list[Optimized]:
     for number, graph in enumerate(_graphs(model)):
         if (notes := noted(graph)) is not None:
             left = count_left_out(notes.left_out)
-            name, calls = f"graph {number}", flow.calls_of(graph, _call_in(graph))
+            name, calls = f"graph {number}", report.calls_of(graph, _call_in(graph))
             found.append(Optimized(name, _plans(graph), left, notes.graph_break, calls))
     return found
 
@@ -199,7 +199,7 @@ def noted(graph: fx.GraphModule) -> Notes | None:
     return notes
 
 
-def _call_in(graph: fx.GraphModule) -> flow.CallOf:
+def _call_in(graph: fx.GraphModule) -> report.CallOf:
     def call_of(node: fx.Node) -> tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None:
         region = attribute(graph, node) if node.op == "call_module" else None
         if not isinstance(region, PlannedRegion):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch.backends.zendnn.frontends.calls import MISSING, Call, Handle, Refused
-from torch.backends.zendnn.frontends.fx.writes import base, is_view, writes
+from torch.backends.zendnn.frontends.fx.mutation import base, is_view, writes
 from torch.backends.zendnn.ir.graph import Graph
 from torch.backends.zendnn.ir.node import Kind, Operand, Value
 from torch.backends.zendnn.table.dtypes import DTYPES

@@ -18,7 +18,7 @@ from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import Optimized, count_left_out
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.constants import place_of, without_gradient
-from torch.backends.zendnn.frontends.fx import autocast, flow
+from torch.backends.zendnn.frontends.fx import autocast, report
 from torch.backends.zendnn.frontends.fx.calls import CODES, hint_of, name_of
 from torch.backends.zendnn.frontends.fx.logs import line_of
 from torch.backends.zendnn.frontends.fx.reader import attribute, output_of
@@ -366,7 +366,7 @@ def planned(program: ExportedProgram | fx.GraphModule) -> Optimized:
         plans[node] = front_end.make_plan(text, constants, name) if plan is None else plan
         return plans[node], tensors[:count], numbers
 
-    calls = flow.calls_of(_graph_module(program), call_of)
+    calls = report.calls_of(_graph_module(program), call_of)
     left_out = _noted(program)
     noted = None if left_out is None else count_left_out(map(tuple, left_out))
     return Optimized("program", tuple(plans.values()), noted, calls=calls)

@@ -24,8 +24,7 @@ from torch.backends.zendnn.frontends.fx.calls import (
     operator_key,
     operator_of,
 )
-from torch.backends.zendnn.frontends.fx.states import STATE_WRITES, find_states
-from torch.backends.zendnn.frontends.fx.writes import (
+from torch.backends.zendnn.frontends.fx.mutation import (
     base,
     bases,
     is_view,
@@ -35,6 +34,7 @@ from torch.backends.zendnn.frontends.fx.writes import (
     writes,
     written_by,
 )
+from torch.backends.zendnn.frontends.fx.state import STATE_WRITES, find_states
 from torch.backends.zendnn.ir.graph import Graph
 from torch.backends.zendnn.ir.node import OPAQUE
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import fx
 from torch.backends.zendnn.frontends.fx.calls import FUNCTIONS, is_ordered
-from torch.backends.zendnn.frontends.fx.writes import viewed_by, writes, written_by
+from torch.backends.zendnn.frontends.fx.mutation import viewed_by, writes, written_by
 
 #: Whose operators are functions, unless their tags tell otherwise.
 _NAMESPACES = frozenset({"aten", "prims"})

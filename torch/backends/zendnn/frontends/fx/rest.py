@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 from torch._dynamo.convert_frame import compile_lock
 from torch.backends.zendnn.frontends.fx.calls import hint_of, kind_of
-from torch.backends.zendnn.frontends.fx.writes import is_view, writes
+from torch.backends.zendnn.frontends.fx.mutation import is_view, writes
 from torch.backends.zendnn.passes.partition import LARGE
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves

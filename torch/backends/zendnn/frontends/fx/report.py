@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch import fx
-from torch.backends.zendnn.frontends import Call
+from torch.backends.zendnn.frontends import CallReport
 from torch.backends.zendnn.frontends.fx.calls import kind_of, name_of
+from torch.backends.zendnn.frontends.fx.mutation import is_view, writes
 from torch.backends.zendnn.frontends.fx.reader import attribute
 from torch.backends.zendnn.frontends.fx.rest import Group
-from torch.backends.zendnn.frontends.fx.writes import is_view, writes
 from torch.backends.zendnn.ir import text
 
 #: The plan that a node calls, with the tensors and the numbers that it gives it; None for others.
 CallOf = Callable[[fx.Node], tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None]
 
 
-def calls_of(module: fx.GraphModule, call_of: CallOf) -> tuple[Call, ...]:
+def calls_of(module: fx.GraphModule, call_of: CallOf) -> tuple[CallReport, ...]:
     """Return the calls of a graph, in order; plans count in the order of their calls.
 
     Views and numbers are not among them, nor what checks the graph's inputs.
     """
-    calls: list[Call] = []
+    calls: list[CallReport] = []
     made: dict[fx.Node, tuple[int, int]] = {}
     plans = 0
     for node in module.graph.nodes:
@@ -41,13 +41,13 @@ def calls_of(module: fx.GraphModule, call_of: CallOf) -> tuple[Call, ...]:
         called = call_of(node)
         if called is not None:
             read = [made.get(given) for given in _in_order(*called)]
-            calls.append(Call(tuple(read), plan=plans))
+            calls.append(CallReport(tuple(read), plan=plans))
             plans += 1
         elif node.users or writes(node):
             if kind_of(node) == "number":
                 continue
             found = dict.fromkeys(made.get(given) for given in node.all_input_nodes)
-            calls.append(Call(tuple(found), operators=_operators(module, node)))
+            calls.append(CallReport(tuple(found), operators=_operators(module, node)))
         else:
             continue
         made[node] = len(calls) - 1, 0

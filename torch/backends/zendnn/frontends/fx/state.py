@@ -14,7 +14,7 @@ from torch import fx
 from torch.backends.zendnn.frontends.aten.writes import WRITES
 from torch.backends.zendnn.frontends.calls import Refused
 from torch.backends.zendnn.frontends.fx.calls import FxCall, operator_key
-from torch.backends.zendnn.frontends.fx.writes import base, writes, written
+from torch.backends.zendnn.frontends.fx.mutation import base, writes, written
 from torch.backends.zendnn.ir.node import Value
 
 
