@@ -47,9 +47,9 @@ set(zendnn_parts zendnn_common zendnn_cpu zendnn_cpu_x64)
 
 # ---- Which sources are not compiled ---------------------------------------------
 # These belong to primitives that are switched off above, or to instruction sets that
-# tools/zendnnify/rules/isa.py removes. They were found by linking everything and listing the
-# members of the archive that the linker did not use. If one of them is needed after all, the
-# link fails with an undefined symbol.
+# tools/zendnnify/rules/changes/instruction_sets.py removes. They were found by linking
+# everything and listing the members of the archive that the linker did not use. If one of
+# them is needed after all, the link fails with an undefined symbol.
 set(zendnn_unused
   "/(jit_uni|ncsp|ref|simple)_(group_normalization|instance_normalization|lrn|reduction|resampling|shuffle)(_kernel)?\\.cpp$"
   "/cpu/x64/lrn/"

@@ -11,8 +11,9 @@ from test.tools.zendnnify.conftest import ONEDNN_FILES, PYTORCH_FILES, write_tre
 from tools.zendnnify import drift, generate, locks
 from tools.zendnnify.__main__ import main
 from tools.zendnnify.drift import Status
-from tools.zendnnify.rules import onednn as table
+from tools.zendnnify.rules import changes
 from tools.zendnnify.rules.model import Action, Edit, Phrase, ZendnnifyError
+from tools.zendnnify.rules.names import onednn as table
 
 CODE = "src/cpu/code.cpp"
 OLD = "int first;\nint dnnl_second;\nkeep dnnl_api\n"
@@ -33,6 +34,8 @@ def rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     )
     monkeypatch.setattr(table, "PHRASES", (keep,))
     monkeypatch.setattr(table, "EDITS", edits)
+    monkeypatch.setattr(changes, "PHRASES", ())
+    monkeypatch.setattr(changes, "EDITS", ())
     monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
 
 

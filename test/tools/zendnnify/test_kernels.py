@@ -7,7 +7,7 @@ import pytest
 from tools.zendnnify import kernels
 from tools.zendnnify.rewrite import Renamer
 from tools.zendnnify.rules.model import ZendnnifyError
-from tools.zendnnify.rules.vocabulary import GLUED, SPELLINGS
+from tools.zendnnify.rules.names.vocabulary import GLUED, SPELLINGS
 
 NAMES = Renamer(SPELLINGS, GLUED)
 

@@ -27,7 +27,7 @@ from tools.zendnnify.rules.model import (
     Where,
     ZendnnifyError,
 )
-from tools.zendnnify.rules.vocabulary import GLUED, SPELLINGS, WORDS
+from tools.zendnnify.rules.names.vocabulary import GLUED, SPELLINGS, WORDS
 
 NAMES = Renamer(SPELLINGS, GLUED)
 

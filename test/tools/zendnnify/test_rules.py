@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tools.zendnnify.rules import ruleset
 from tools.zendnnify.rules.model import Action, Edit, Glued, Phrase, RuleSet, Spelling, holds_for
-from tools.zendnnify.rules.vocabulary import SPELLINGS, WORDS
+from tools.zendnnify.rules.names.vocabulary import SPELLINGS, WORDS
+
+REPO = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("kind", ["pytorch", "onednn", "ideep"])
@@ -19,6 +24,14 @@ def test_every_rule_has_a_reason(kind: str, release: str) -> None:
     reasons += [edit.reason for edit in rules.edits]
     reasons += [glued.reason for glued in rules.glued]
     assert [reason for reason in reasons if len(reason.split()) < 3] == []
+
+
+@pytest.mark.parametrize("module", ["additions", "faults", "instruction_sets", "nan"])
+def test_every_module_of_changes_names_the_tests_that_show_them(module: str) -> None:
+    named = importlib.import_module(f"tools.zendnnify.rules.changes.{module}")
+    tests = re.findall(r"``(test/[\w/]+\.py)``", named.__doc__ or "")
+    assert tests
+    assert [test for test in tests if not (REPO / test).is_file()] == []
 
 
 @pytest.mark.parametrize(

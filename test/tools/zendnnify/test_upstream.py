@@ -14,7 +14,7 @@ import torch
 
 from tools.zendnnify import drift, files, generate, kernels, locks, manifest, rewrite, trees
 from tools.zendnnify.rewrite import GENERAL, vocabulary
-from tools.zendnnify.rules import isa, nan
+from tools.zendnnify.rules.changes import instruction_sets, nan
 from tools.zendnnify.trees import NATIVE_FUNCTIONS, Tree
 
 Upstream = Callable[[str], Path]
@@ -95,7 +95,7 @@ def test_every_rule_about_the_library_is_used(converted: Converted) -> None:
     for entry in manifest.load(out).entries.values():
         used |= entry.rules.keys()
     assert {edit.name for edit in tree.rules.edits} <= used
-    ours = {phrase.name for phrase in (*nan.PHRASES, *isa.PHRASES)}
+    ours = {phrase.name for phrase in (*nan.PHRASES, *instruction_sets.PHRASES)}
     assert {phrase.name for phrase in tree.rules.phrases if phrase.name in ours} <= used
 
 

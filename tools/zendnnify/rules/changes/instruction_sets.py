@@ -3,6 +3,8 @@
 Zen has AVX2, and since Zen 4 AVX-512 with VNNI and BF16. These rules drop code for SSE4.1 or AVX
 alone, for VNNI without AVX-512, and for FP16 arithmetic. AMX stays, since wheels also run on CPUs
 with it. `cmake/ZenDNN.cmake` leaves out the files that become unused.
+
+Tests: ``test/zendnn/test_library.py`` and ``test/zendnn/test_instruction_sets.py``.
 """
 
 from __future__ import annotations

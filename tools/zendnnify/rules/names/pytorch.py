@@ -8,7 +8,7 @@ symbols and helper functions keep their names.
 from dataclasses import dataclass
 
 from tools.zendnnify.rules.model import Action, Edit, Phrase, Where
-from tools.zendnnify.rules.onednn import KEPT
+from tools.zendnnify.rules.names.onednn import KEPT
 
 _CPP = ("*.cpp", "*.h")
 _PYTHON = ("*.py",)

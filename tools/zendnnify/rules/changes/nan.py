@@ -6,6 +6,8 @@ false for NaN.
 
 bfloat16 products multiply pairs. The last element of an odd row has no partner: the kernel
 multiplies whatever follows by 0, and 0 times infinity is NaN. So that value must be 0 as well.
+
+Test: ``test/zendnn/test_nan.py``.
 """
 
 from __future__ import annotations
