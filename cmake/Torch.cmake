@@ -12,7 +12,8 @@ file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
   "${overlay}/aten/src/ATen/native/zendnn/*.cpp"
   "${overlay}/aten/src/ATen/native/zendnn/cpu/*.cpp"
   "${overlay}/torch/csrc/zendnn/*.cpp"
-  "${overlay}/torch/csrc/zendnn/plan/*.cpp")
+  "${overlay}/torch/csrc/zendnn/plan/*.cpp"
+  "${overlay}/torch/csrc/zendnn/plan/*/*.cpp")
 set(bindings
   "${overlay}/torch/csrc/zendnn/init.cpp"
   "${overlay}/torch/csrc/zendnn/compiled.cpp")
@@ -21,7 +22,7 @@ list(REMOVE_ITEM torch_zendnn_written ${bindings} ${torch_zendnn_generated})
 # What is generated from tables.
 set(tables
   "${ZENDNN_OPERATORS_DIR}/aten/src/ATen/native/zendnn/kernels/Dispatch.cpp"
-  "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
+  "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/describe/OperatorTables.cpp")
 
 # Upstream's code; its warnings are hidden.
 add_library(torch_zendnn_generated OBJECT ${torch_zendnn_generated})
@@ -36,13 +37,16 @@ add_dependencies(torch_zendnn_generated zendnn)
 add_library(torch_zendnn SHARED
   ${torch_zendnn_written} ${tables} ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
 # These are compiled alone, because their names collide with those of other files.
-set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/TorchFallback\\.cpp$")
-foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu torch/csrc/zendnn/plan)
+set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/run/TorchFallback\\.cpp$")
+foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu)
   set(sources ${torch_zendnn_written})
   list(FILTER sources INCLUDE REGEX "/${folder}/[^/]*$")
   get_filename_component(name ${folder} NAME)
   compile_together(torch_zendnn ${name} 7 collide "" ${sources})
 endforeach()
+set(sources ${torch_zendnn_written})
+list(FILTER sources INCLUDE REGEX "/torch/csrc/zendnn/plan/")
+compile_together(torch_zendnn plan 7 collide "" ${sources})
 target_compile_options(torch_zendnn PRIVATE -Wall -Wextra)
 target_precompile_headers(torch_zendnn REUSE_FROM torch_zendnn_generated)
 target_link_libraries(torch_zendnn PRIVATE

@@ -321,8 +321,8 @@ def tables_source(table: Any) -> str:
     pairs = [f"{{{_in_torch(row.mappings, *_TWO_TENSORS)}}}," for row in table.PAIRS.values()]
     return "\n".join(
         [
-            NOTE + "#include <torch/csrc/zendnn/plan/Functions.h>",
-            "#include <torch/csrc/zendnn/plan/Operators.h>\n",
+            NOTE + "#include <torch/csrc/zendnn/plan/describe/Functions.h>",
+            "#include <torch/csrc/zendnn/plan/describe/Operators.h>\n",
             "#include <ATen/Functions.h>\n",
             "#include <limits>\n",
             "namespace at::native::zendnn::plan {\n",
@@ -376,8 +376,8 @@ FILES = {
     "aten/src/ATen/native/zendnn/kernels/functions.h": functions_header,
     "kernels.cmake": kernels_cmake,
     "third_party/zendnn/levels.inc": emulated_sets,
-    "torch/csrc/zendnn/plan/Ops.h": ops_header,
-    "torch/csrc/zendnn/plan/OperatorTables.cpp": tables_source,
+    "torch/csrc/zendnn/plan/describe/Ops.h": ops_header,
+    "torch/csrc/zendnn/plan/describe/OperatorTables.cpp": tables_source,
 }
 
 

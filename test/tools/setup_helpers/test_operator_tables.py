@@ -28,7 +28,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_attributes_have_types_and_defaults(written: Path) -> None:
-    text = (written / "torch/csrc/zendnn/plan/Ops.h").read_text()
+    text = (written / "torch/csrc/zendnn/plan/describe/Ops.h").read_text()
     assert "struct layer_norm {\n  double eps{1e-05};\n  int64_t dims{1};\n" in text
     assert "  bool include_pad{true};\n" in text
     assert "  std::vector<int64_t> kernel{};\n" in text
@@ -38,9 +38,9 @@ def test_attributes_have_types_and_defaults(written: Path) -> None:
 
 
 def test_operators_are_enumerators_in_the_order_of_their_rows(written: Path) -> None:
-    names = (written / "torch/csrc/zendnn/plan/Ops.h").read_text()
+    names = (written / "torch/csrc/zendnn/plan/describe/Ops.h").read_text()
     names = names.partition("enum class Op : uint8_t {\n")[2].partition("};")[0]
-    rows = (written / "torch/csrc/zendnn/plan/OperatorTables.cpp").read_text()
+    rows = (written / "torch/csrc/zendnn/plan/describe/OperatorTables.cpp").read_text()
     rows = rows.partition("std::vector<Operator>{\n")[2].partition("  };")[0]
     enumerators = [line.strip(" ,") for line in names.splitlines()]
     assert enumerators == [line.split('"')[1] for line in rows.splitlines()]
@@ -107,7 +107,7 @@ def test_functions_are_enumerators_unless_only_passes_use_them(written: Path) ->
 
 
 def test_attributes_that_name_algorithms_are_enumerators(written: Path) -> None:
-    text = (written / "torch/csrc/zendnn/plan/Ops.h").read_text()
+    text = (written / "torch/csrc/zendnn/plan/describe/Ops.h").read_text()
     assert '    {"each", kernels::Reduction::none},\n' in text
     assert "  kernels::Reduction mode{kernels::Reduction::sum};\n" in text
     assert "  kernels::Eltwise algorithm{};\n" in text
@@ -115,7 +115,7 @@ def test_attributes_that_name_algorithms_are_enumerators(written: Path) -> None:
 
 
 def test_tables_name_operands_by_letters(written: Path) -> None:
-    text = (written / "torch/csrc/zendnn/plan/OperatorTables.cpp").read_text()
+    text = (written / "torch/csrc/zendnn/plan/describe/OperatorTables.cpp").read_text()
     for row in (
         '{"slice", infer_view, build_view, "tnNNn", {}, {}, {}, ',
         '{"cat", infer_cat, build_cat, "tt*", {"dim"}, {}, attr::cat{}, ',
@@ -129,7 +129,7 @@ def test_tables_name_operands_by_letters(written: Path) -> None:
 
 
 def test_functions_call_torchs_operator_with_the_mapped_arguments(written: Path) -> None:
-    text = (written / "torch/csrc/zendnn/plan/OperatorTables.cpp").read_text()
+    text = (written / "torch/csrc/zendnn/plan/describe/OperatorTables.cpp").read_text()
     for call in (
         "at::clamp(x, alpha, beta)",
         'at::gelu(x, "tanh")',
@@ -140,7 +140,7 @@ def test_functions_call_torchs_operator_with_the_mapped_arguments(written: Path)
 
 
 def test_unchanged_files_are_not_written_again(written: Path) -> None:
-    path = written / "torch/csrc/zendnn/plan/Ops.h"
+    path = written / "torch/csrc/zendnn/plan/describe/Ops.h"
     before = path.stat().st_mtime_ns
     run(written)
     assert path.stat().st_mtime_ns == before

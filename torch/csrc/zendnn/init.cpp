@@ -17,11 +17,11 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/zendnn/Prepacked.h>
 #include <torch/csrc/zendnn/compiled.h>
-#include <torch/csrc/zendnn/plan/Buffers.h>
-#include <torch/csrc/zendnn/plan/ConstantStore.h>
-#include <torch/csrc/zendnn/plan/Forms.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
-#include <torch/csrc/zendnn/plan/Tuner.h>
+#include <torch/csrc/zendnn/plan/build/Buffers.h>
+#include <torch/csrc/zendnn/plan/cache/ConstantStore.h>
+#include <torch/csrc/zendnn/plan/cache/Forms.h>
+#include <torch/csrc/zendnn/plan/tune/Tuner.h>
 
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>

@@ -48,7 +48,7 @@ _IN_GRAPHS = {
     "round_products": "multiplies float32 in bfloat16; off by default",
 }
 
-#: What plans do once they know shapes (torch/csrc/zendnn/plan/Description.h lists the same names).
+#: What plans do once they know shapes (kPasses in plan/describe/Description.h has the same names).
 _IN_PLANS = {
     "choose_layout": "times blocks of channels beside channels-last",
     "join_in_place": "writes the parts of a concatenation where they belong",

@@ -1,10 +1,10 @@
-#include <torch/csrc/zendnn/plan/Forms.h>
-#include <torch/csrc/zendnn/plan/Interpreter.h>
-#include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 #include <torch/csrc/zendnn/plan/PlanCall.h>
-#include <torch/csrc/zendnn/plan/State.h>
-#include <torch/csrc/zendnn/plan/Tuner.h>
+#include <torch/csrc/zendnn/plan/cache/Forms.h>
+#include <torch/csrc/zendnn/plan/describe/Operators.h>
+#include <torch/csrc/zendnn/plan/operators/State.h>
+#include <torch/csrc/zendnn/plan/run/Interpreter.h>
+#include <torch/csrc/zendnn/plan/tune/Tuner.h>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -2,7 +2,7 @@
 // been built from them for the input shapes seen so far.
 #pragma once
 
-#include <torch/csrc/zendnn/plan/PlanCache.h>
+#include <torch/csrc/zendnn/plan/cache/PlanCache.h>
 #include <torch/custom_class.h>
 
 #include <set>

@@ -2,7 +2,7 @@
 // small graphs more than plans save.
 #pragma once
 
-#include <torch/csrc/zendnn/plan/Arena.h>
+#include <torch/csrc/zendnn/plan/build/Arena.h>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>

@@ -1,0 +1,425 @@
+#include <torch/csrc/zendnn/plan/build/Builder.h>
+#include <torch/csrc/zendnn/plan/build/Kernel.h>
+#include <torch/csrc/zendnn/plan/build/Product.h>
+#include <torch/csrc/zendnn/plan/describe/Operators.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/native/zendnn/kernels/memory.h>
+#include <adeep/abstract_types.hpp>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+bool are_alike(const Buffer& a, const Buffer& b) {
+  return a.kind == b.kind && a.index == b.index && a.data == b.data &&
+         a.offset == b.offset && a.first == b.first;
+}
+
+bool is_same_place(const Place& a, const Place& b) {
+  return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
+         a.strides == b.strides && a.blocked == b.blocked;
+}
+
+} // namespace
+
+std::unique_ptr<Executable> Builder::build() {
+  place_inputs();
+  now_ = {};
+  place_constants();
+  auto& outputs = program_.outputs;
+  for (const auto value : description_.outputs) {
+    results_.emplace(value, static_cast<int64_t>(outputs.size()));
+    outputs.push_back({sizes(value), result_strides(value), dtype(value)});
+  }
+  find_slices();
+  build_nodes();
+  finish_results();
+  program_.append(now_.part);
+  if (!description_.without.contains("fuse_pointwise")) {
+    fuse_pointwise(program_.steps, buffers_);
+  }
+  Packed::fill(program_.pieces);
+  pin_constants();
+  std::tie(program_.buffers, program_.arena_bytes) =
+      std::move(buffers_).lay_out(
+          /*share=*/!description_.without.contains("share_memory"));
+  return std::make_unique<Executable>(std::move(program_));
+}
+
+void Builder::pin_constants() {
+  for (const auto value : description_.constants) {
+    const auto index = own_place(value).ref.buffer;
+    if (buffers_[index].is_touched) {
+      program_.pins.push_back(pin(value));
+    } else {
+      buffers_.forget(index);
+    }
+  }
+}
+
+void Builder::place_inputs() {
+  int64_t tensor = 0;
+  for (const auto& input : description_.inputs) {
+    if (!input.is_number) {
+      set_place(
+          input.value,
+          {.ref = add_buffer({.kind = BufferKind::input, .index = tensor++}),
+           .strides = strides(input.value)});
+    }
+  }
+}
+
+void Builder::build_nodes() {
+  const auto all = static_cast<int64_t>(nodes_.size());
+  made_.reserve(all);
+  for (node_ = 0; node_ < all; ++node_) {
+    if (is_repeated()) {
+      made_.push_back(before_->made[node_]);
+      repeat(*made_.back());
+      ++program_.taken_over;
+    } else {
+      at_node(written_[node_], [&] { build_node(*nodes_[node_]); });
+      made_.push_back(made());
+    }
+    program_.append(made_.back()->part);
+  }
+}
+
+void Builder::build_node(const Node& node) {
+  const auto build = node.fallback ? build_by_torch : row_of(node.op).build;
+  build(*this, node);
+  if (before_ != nullptr) {
+    follow();
+  }
+}
+
+// ---- What a predecessor has made
+
+bool Builder::is_repeated() const {
+  if (before_ == nullptr) {
+    return false;
+  }
+  // Parts of a node that was taken apart are made anew, so that the values of a
+  // node that is the same as before are the region's own.
+  const auto& node = nodes_[node_];
+  const auto is_unchanged = [&](int64_t value) { return unchanged_[value]; };
+  const auto read = node->reads();
+  return node_ < std::ssize(before_->made) &&
+         node == before_->inferred.nodes[node_] &&
+         before_->made[node_]->is_final &&
+         std::all_of(read.begin(), read.end(), is_unchanged) &&
+         std::all_of(
+             node->outputs.begin(),
+             node->outputs.end(),
+             [&](int64_t value) {
+               return is_unchanged(value) && !slices_.contains(value);
+             });
+}
+
+void Builder::repeat(const Made& made) {
+  for (const auto& buffer : made.part.buffers) {
+    buffers_.add(buffer, buffer.first);
+  }
+  for (const auto& at : made.places) {
+    add_place(at);
+  }
+  for (const auto& [ref, step] : made.touched) {
+    buffers_.touch(ref, step);
+  }
+}
+
+void Builder::follow() {
+  const auto all = [](const auto& a, const auto& b, const auto& alike) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), alike);
+  };
+  const auto in_kind = [](const Made::At& a, const Made::At& b) {
+    return a.value == b.value && a.is_best == b.is_best &&
+           a.place->blocked.has_value() == b.place->blocked.has_value() &&
+           a.place->ref.buffer == b.place->ref.buffer;
+  };
+  const auto known = node_ < std::ssize(before_->made) &&
+                             written_[node_] == before_->inferred.written[node_]
+                         ? before_->made[node_]
+                         : nullptr;
+  if (known == nullptr || now_.part.steps.size() != known->part.steps.size() ||
+      !all(now_.part.buffers, known->part.buffers, are_alike) ||
+      !all(now_.places, known->places, in_kind)) {
+    before_ = nullptr;
+    return;
+  }
+  for (size_t i = 0; i < now_.places.size(); ++i) {
+    const auto& [value, place, is_best] = now_.places[i];
+    if (value < std::ssize(unchanged_) &&
+        !is_same_place(*place, *known->places[i].place)) {
+      unchanged_[value] = false;
+    }
+  }
+}
+
+bool Builder::is_timed() const {
+  return std::all_of(made_.begin(), made_.end(), [](const auto& made) {
+    return made->is_timed;
+  });
+}
+
+Predecessor Builder::predecessor() && {
+  return {
+      {std::move(values_), std::move(nodes_), std::move(written_)},
+      std::move(made_constants_),
+      std::move(made_),
+      layout_,
+      at::get_num_threads(),
+      tunes_};
+}
+
+// ---- Steps
+
+std::vector<TensorSpec> Builder::operands_of(const Node& node) const {
+  const auto read = node.reads();
+  std::vector<TensorSpec> specs;
+  specs.reserve(read.size());
+  for (const auto value : read) {
+    if (!is_number(value)) {
+      specs.push_back(spec(value));
+    }
+  }
+  return specs;
+}
+
+double Builder::bytes_of(const Node& node) const {
+  double bytes = 0;
+  const auto add = [&](int64_t value) {
+    if (!is_number(value)) {
+      bytes +=
+          static_cast<double>(count(sizes(value)) * item_size(dtype(value)));
+    }
+  };
+  const auto read = node.reads();
+  std::for_each(read.begin(), read.end(), add);
+  std::for_each(node.outputs.begin(), node.outputs.end(), add);
+  return bytes;
+}
+
+void Builder::add_primitive(
+    const Node& node,
+    const ::zendnn::primitive& primitive,
+    std::string implementation,
+    std::vector<Step::Argument> arguments,
+    double flops) {
+  zendnn_memory_desc_t wanted = nullptr;
+  if (zendnn_memory_desc_clone(
+          &wanted,
+          zendnn_primitive_desc_query_md(
+              primitive.get_primitive_desc(), zendnn_query_scratchpad_md, 0)) ==
+      zendnn_success) {
+    const memory::desc scratchpad(wanted);
+    if (const auto bytes = static_cast<int64_t>(scratchpad.get_size())) {
+      int64_t operands = 0;
+      for (const auto& argument : arguments) {
+        operands += static_cast<int64_t>(argument.desc.get_size());
+      }
+      if (bytes > scratchpad_bound(operands)) {
+        refuse(
+            implementation + " wants a scratchpad of " + std::to_string(bytes) +
+            " bytes for operands of " + std::to_string(operands));
+      }
+      arguments.push_back({ZENDNN_ARG_SCRATCHPAD, scratchpad, scratch(bytes)});
+    }
+  }
+  for (const auto& argument : arguments) {
+    touch(argument.ref);
+  }
+  auto step = primitive_step(primitive, std::move(arguments));
+  step.label = node.label;
+  step.node = node_;
+  step.implementation = std::move(implementation);
+  step.flops = flops;
+  step.bytes = bytes_of(node);
+  step.operands = operands_of(node);
+  add_step(std::move(step));
+}
+
+void Builder::add_kernel(
+    const Node& node,
+    std::string implementation,
+    c10::ArrayRef<Ref> touched,
+    std::function<void(const Frame&)> kernel,
+    double flops,
+    std::optional<zendnn_primitive_kind_t> kind) {
+  for (const auto ref : touched) {
+    touch(ref);
+  }
+  add_step(
+      {.label = node.label,
+       .node = node_,
+       .implementation = std::move(implementation),
+       .flops = flops,
+       .bytes = bytes_of(node),
+       .operands = operands_of(node),
+       .kernel = std::move(kernel),
+       .kind = kind.value_or(row_of(node.op).kind)});
+}
+
+void Builder::add_in_torch(
+    const Node& node,
+    c10::ArrayRef<Ref> touched,
+    std::function<void(const Frame&)> run) {
+  for (const auto ref : touched) {
+    touch(ref);
+  }
+  add_step(
+      {.label = node.label,
+       .node = node_,
+       .implementation = "torch " + name_of(node.op),
+       .reason = node.fallback->reason,
+       .bytes = bytes_of(node),
+       .operands = operands_of(node),
+       .kernel = std::move(run)});
+}
+
+void Builder::add_pointwise(
+    const Node& node,
+    zendnn_primitive_kind_t kind,
+    std::string implementation,
+    Pointwise chain) {
+  for (const auto& place : chain.places) {
+    touch(place.ref);
+  }
+  auto step = pointwise_step(std::move(chain));
+  step.label = node.label;
+  step.node = node_;
+  step.kind = kind;
+  step.implementation = std::move(implementation);
+  step.bytes = bytes_of(node);
+  step.operands = operands_of(node);
+  add_step(std::move(step));
+}
+
+Choice Builder::choose(
+    const Node& node,
+    const std::string& key,
+    const std::vector<Candidate>& candidates,
+    const Judge& judge,
+    const std::string& about,
+    const std::string& state) {
+  auto choice =
+      plan::choose(key, candidates, tuning_seconds_, judge, about, state);
+  for (const auto& name : choice.wrong) {
+    now_.part.wrong.push_back(name + " for " + node.label);
+  }
+  now_.is_timed = now_.is_timed && choice.is_timed;
+  now_.is_final =
+      now_.is_final && choice.wrong.empty() && (choice.is_timed || !tunes_);
+  return choice;
+}
+
+std::shared_ptr<const Implementation> Builder::chosen(
+    const std::string& problem) {
+  auto made = chosen_.find(problem);
+  if (made != nullptr) {
+    now_.part.chosen.push_back(made);
+  }
+  return made;
+}
+
+void Builder::set_chosen(
+    const std::string& problem,
+    const std::shared_ptr<const Implementation>& made) {
+  now_.part.chosen.push_back(chosen_.get(problem, [&] { return made; }));
+}
+
+bool Builder::is_at_border(const Place& from, const Place& to) const {
+  return buffers_.holder(from.ref).kind == BufferKind::input ||
+         buffers_.holder(to.ref).kind == BufferKind::output;
+}
+
+void Builder::copy(int64_t value, const Place& from, const Place& to) {
+  const Node reorder{
+      .op = Op::contiguous,
+      .inputs = {{Operand::Kind::value, value}},
+      .label = "reorder"};
+  if (!from.blocked && !to.blocked) {
+    copy_for(reorder, sizes(value), item_size(dtype(value)), from, to);
+  } else {
+    now_.part.border_copies += is_at_border(from, to);
+    const auto source = describe(value, from), target = describe(value, to);
+    const auto& engine = adeep::engine::cpu_engine();
+    const ::zendnn::reorder::primitive_desc desc(
+        engine, source, engine, target, user_scratchpad());
+    add_primitive(
+        reorder,
+        ::zendnn::reorder(desc),
+        std::string("reorder ") + desc.impl_info_str(),
+        {{ZENDNN_ARG_FROM, source, from.ref}, {ZENDNN_ARG_TO, target, to.ref}});
+  }
+}
+
+void Builder::copy_for(
+    const Node& node,
+    const Dims& shape,
+    int64_t item_bytes,
+    const Place& from,
+    const Place& to) {
+  check_copied(item_bytes);
+  now_.part.border_copies += is_at_border(from, to);
+  add_copies(*this, node, "copy", {{shape, item_bytes, from, to}});
+}
+
+void Copy::run(const Frame& frame) const {
+  kernels::copy_strided(
+      {.src = frame.at(from.ref),
+       .src_strides = from.strides.data(),
+       .dst = frame.at(to.ref),
+       .dst_strides = to.strides.data(),
+       .sizes = sizes.data(),
+       .ndim = std::ssize(sizes),
+       .itemsize = item_bytes});
+}
+
+void add_copies(
+    Builder& builder,
+    const Node& node,
+    const std::string& implementation,
+    std::vector<Copy> copies) {
+  c10::SmallVector<Ref, 8> touched;
+  for (const auto& copy : copies) {
+    touched.push_back(copy.from.ref);
+    touched.push_back(copy.to.ref);
+  }
+  builder.add_kernel(
+      node,
+      implementation,
+      touched,
+      [copies = std::move(copies)](const Frame& frame) {
+        for (const auto& copy : copies) {
+          copy.run(frame);
+        }
+      },
+      /*flops=*/0,
+      zendnn_reorder);
+}
+
+void Builder::finish_results() {
+  for (size_t i = 0; i < description_.outputs.size(); ++i) {
+    const auto value = description_.outputs[i];
+    const auto index = static_cast<int64_t>(i);
+    const bool there = find_place(value, [&](const Place& known) {
+      const auto& buffer = buffers_[known.ref.buffer];
+      return buffer.kind == BufferKind::output && buffer.index == index;
+    });
+    if (!there) {
+      const Place from = place(value);
+      copy(
+          value,
+          from,
+          {.ref = add_buffer({.kind = BufferKind::output, .index = index}),
+           .strides = program_.outputs[i].strides});
+    }
+  }
+}
+
+} // namespace at::native::zendnn::plan
