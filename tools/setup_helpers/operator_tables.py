@@ -31,7 +31,6 @@ _CPP_TYPES = {
     "bool": "bool",
     "int": "int64_t",
     "float": "double",
-    "str": "std::string",
     "int[]": "std::vector<int64_t>",
     "dtype": "std::optional<c10::ScalarType>",
 }

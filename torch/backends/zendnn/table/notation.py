@@ -19,7 +19,7 @@ operand      what it takes
 
 ``?`` allows None; ``[]`` stands for as many as there are, last of all.
 
-An attribute is a bool, int, float or str, a list ``int[]``, the name of a ``dtype``, or that of an
+An attribute is a bool, int or float, a list ``int[]``, the name of a ``dtype``, or that of an
 algorithm of a type in ``functions.ENUMERATIONS``. One without a default must be stated.
 
 A *mapping* names an equivalent aten operator. It is read in both directions: to import a call, and

@@ -67,10 +67,6 @@ void read(View text, double& attribute) {
   attribute = to_number<double>(text);
 }
 
-void read(View text, std::string& attribute) {
-  attribute = text;
-}
-
 void read(View text, std::vector<int64_t>& attribute) {
   attribute.clear();
   for (const auto part : split(text, ',')) {

@@ -1,6 +1,7 @@
 // How the elements of tensors lie: dtypes, and functions of sizes and strides.
 #pragma once
 
+#include <torch/csrc/zendnn/plan/describe/Description.h>
 #include <torch/csrc/zendnn/plan/run/Executable.h>
 
 #include <ATen/native/zendnn/kernels/types.h>

@@ -527,8 +527,9 @@ void infer_linear(Values& values, const Node& node) {
   if (has(node, 2) && values.sizes(tensor(node, 2)) != Dims{w[0]}) {
     refuse("a linear layer whose bias is not one number for each output");
   }
-  const auto stated = node.as<attr::linear>().dtype;
-  const auto dtype = stated ? dtype_of(*stated).scalar : values.dtype(input);
+  const auto dtype =
+      node.as<attr::linear>().dtype.value_or(values.dtype(input));
+  type_of(dtype); // which refuses what no layer makes
   // Sums of float32 take a bias as exact as they are.
   if (has(node, 2) && values.dtype(tensor(node, 2)) != values.dtype(weight) &&
       values.dtype(tensor(node, 2)) != dtype) {
