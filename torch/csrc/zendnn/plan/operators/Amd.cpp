@@ -32,7 +32,7 @@ std::optional<aocl::Function> amd_function(kernels::Eltwise function) {
 
 constexpr float kOne = 1;
 
-aocl::Type type_for(const memory::desc& desc) {
+aocl::Type amd_type(const memory::desc& desc) {
   return desc.get_data_type() == memory::data_type::f32 ? aocl::Type::float32
                                                         : aocl::Type::bfloat16;
 }
@@ -145,7 +145,7 @@ std::optional<std::vector<AmdPost>> translated(
     }
     posts.push_back(
         {.operation = adds ? aocl::Operation::add : aocl::Operation::multiply,
-         .matrix = {.row_stride = row_step(desc), .type = type_for(desc)},
+         .matrix = {.row_stride = row_step(desc), .type = amd_type(desc)},
          .index = index});
   }
   return posts;
@@ -164,9 +164,9 @@ void add_amd(
     return;
   }
   const auto& first = found[0];
-  const bool narrow = type_for(weights) == aocl::Type::bfloat16;
+  const bool narrow = amd_type(weights) == aocl::Type::bfloat16;
   const auto& products = narrow ? amd->bfloat16 : amd->float32;
-  auto* const multiply = type_for(first.result) == aocl::Type::float32
+  auto* const multiply = amd_type(first.result) == aocl::Type::float32
                              ? products.to_float32
                              : products.to_bfloat16;
   auto posts = translated(node, attached, first.result);
@@ -191,7 +191,7 @@ void add_amd(
       .depth = depth,
       .source_step = row_step(first.source),
       .result_step = row_step(first.result),
-      .bias = first.bias.is_zero() ? aocl::Type::none : type_for(first.bias),
+      .bias = first.bias.is_zero() ? aocl::Type::none : amd_type(first.bias),
       .posts = std::move(*posts),
       .kept = attached.accumulates ? 1.F : 0.F};
   const auto weight = tensor(node, 1);

@@ -112,15 +112,15 @@ memory::desc channel_vector(
 }
 
 // How a primitive sees an operand, and where that is.
-using Operand = std::pair<memory::desc, Ref>;
+using Described = std::pair<memory::desc, Ref>;
 
 // Adds a primitive of ZenDNN, for a blocked result.
 void add_binary_primitive(
     Builder& builder,
     const Node& node,
     kernels::Binary algorithm,
-    const Operand& left,
-    const Operand& right,
+    const Described& left,
+    const Described& right,
     const Place& to,
     const PostOp* function) {
   auto attributes = user_scratchpad();
@@ -147,7 +147,7 @@ void add_binary_primitive(
 }
 
 // An operand for a blocked place of the result.
-Operand see_in_blocks(
+Described see_in_blocks(
     Builder& builder,
     int64_t value,
     const Dims& result,
