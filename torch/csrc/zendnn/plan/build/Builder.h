@@ -1,5 +1,10 @@
 // Turns a description into an executable for the sizes at hand: decides where
 // each value lives and in which layout, and which steps make it.
+//
+// One thread owns a builder, without a lock. The program that it makes belongs
+// to the executable. What executables share is the plan's, each with a lock of
+// its own: prepared buffers and packed weights (Packed, Forms), and chosen
+// implementations (Shared).
 #pragma once
 
 #include <torch/csrc/zendnn/plan/build/Buffers.h>

@@ -1,4 +1,8 @@
 // What a plan has built for its most recent calls.
+//
+// A plan owns its cache. One lock guards the slots, and is open while something
+// is built or freed. A slot's own lock is held by the thread that builds for
+// it, which may take the first; others that want the same wait there.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/build/Builder.h>

@@ -1,4 +1,7 @@
 // A region as docs/plan.md writes it, read into a list of nodes.
+//
+// A plan owns its description, which never changes and needs no lock. A build
+// that leaves nodes to torch works on a copy of its own.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/describe/Ops.h>

@@ -1,5 +1,7 @@
 // The values of a description at the sizes at hand: their types, as each
 // operator's row infers them, and the numbers among them.
+//
+// One build owns them, in one thread, without a lock.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/cache/ConstantStore.h>

@@ -1,5 +1,9 @@
 // What a plan has built for one set of input shapes: steps that run in order on
 // buffers whose places are known.
+//
+// An executable owns its program, which never changes, and idle instances,
+// which its lock guards. A run owns the instance that it took, and so shares
+// nothing that it writes to.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/build/Arena.h>

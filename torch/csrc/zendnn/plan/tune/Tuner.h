@@ -1,5 +1,8 @@
 // Chooses between implementations by timing them and comparing their results,
 // and remembers the choices.
+//
+// The process owns the choices, which one lock guards. Another lets one thread
+// time at once, since two would measure each other; it may take the first.
 #pragma once
 
 #include <c10/macros/Export.h>
