@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.backends.zendnn import _C
 
 from .common import long_strides, outcome, stock, values
-from .test_frozen import optimised, scripted
+from .support.frozen import optimised, scripted
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.backends.zendnn import explain, export, optimize
 
 from .common import outcome, stock, values
-from .test_compile_backend import routes
+from .support.compiled import routes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*float16"),

@@ -28,6 +28,7 @@ from .common import (
     stock,
     values,
 )
+from .support.computations import COMPUTATIONS
 
 REFUSALS = (RuntimeError, TypeError, NotImplementedError)
 
@@ -161,19 +162,6 @@ def test_gradients_of_convolutions_that_reach_over_the_image(
 
 # Operations
 
-COMPUTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "softmax": lambda x: torch.softmax(x, 1),
-    "max_pool2d": lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
-    "avg_pool2d": lambda x: F.avg_pool2d(x, 2),
-    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 2),
-    "scaled": lambda x: x * 0.5,
-    "added": lambda x: x + x,
-    "product": lambda x: x * x,
-}
 MOVES: dict[str, Callable[[Tensor], Tensor]] = {
     "clone": torch.clone,
     "reshape": lambda x: x.reshape(x.size(0), -1),

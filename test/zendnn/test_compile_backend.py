@@ -20,27 +20,12 @@ from torch.backends.zendnn import _C, _compile
 from torch.backends.zendnn.frontends import fx as front_end
 
 from .common import run_python, stock, values
+from .support.compiled import IMAGE, Net, routes
 
 pytestmark = [
     pytest.mark.filterwarnings("error:ZenDNN"),
     pytest.mark.usefixtures("fresh_dynamo"),
 ]
-
-
-class Net(nn.Module):
-    """A convolution with a batch norm to fold, and a layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
-        self.out = nn.Linear(16, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.out(F.relu(self.norm(self.conv(x)), inplace=True).mean((2, 3)))
-        return y
-
-
-IMAGE = values(2, 3, 8, 9)
 
 
 def compiled(model: Callable[..., Any], **more: Any) -> tuple[Any, Any]:
@@ -55,12 +40,6 @@ def assert_as_eager(fast: Callable[..., Any], model: Callable[..., Any], *inputs
         with stock():
             want = model(*copy.deepcopy(inputs))
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-
-
-def routes(function: Callable[..., Any], *inputs: Any) -> set[str]:
-    with torch.no_grad(), torch.backends.zendnn.record() as events:
-        function(*inputs)
-    return {event.route for event in events}
 
 
 def test_it_is_listed_after_a_bare_import() -> None:

@@ -20,7 +20,7 @@ from torch.export import Dim, ExportedProgram
 
 from .common import of_bfloat16, run_python, stock, values
 from .plan.descriptions import Case, samples, single_nodes
-from .test_compile_backend import routes
+from .support.compiled import routes
 
 pytestmark = pytest.mark.filterwarnings("error:ZenDNN", "ignore:.*LeafSpec:FutureWarning")
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from .common import counting, property_test, stock, values
+from .support.frozen import assert_right, optimised, scripted, settled, traced
 
 # torch warns that TorchScript is deprecated.
 pytestmark = [
@@ -154,13 +155,6 @@ class Mutating(nn.Module):
         return z
 
 
-def settled(norm: nn.Module) -> nn.Module:
-    """The normalisation layer with non-trivial statistics and factors."""
-    for i, name in enumerate(("running_mean", "weight", "bias")):
-        getattr(norm, name).data.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(i))
-    return norm
-
-
 #: Each net, and the input shapes for its optimised module.
 NETS: dict[str, tuple[type[nn.Module], list[tuple[int, ...]]]] = {
     "plain": (Plain, [(2, 3, 16, 16), (1, 3, 16, 16), (3, 3, 17, 25)]),
@@ -172,21 +166,6 @@ NETS: dict[str, tuple[type[nn.Module], list[tuple[int, ...]]]] = {
     "signal": (Signal, [(1, 4, 40), (3, 4, 33)]),
     "mutating": (Mutating, [(1, 3, 10, 10), (2, 3, 8, 9)]),
 }
-
-
-def traced(net: nn.Module, example: Tensor) -> torch.jit.ScriptModule:
-    module: torch.jit.ScriptModule = torch.jit.trace(net.eval(), example)
-    return module
-
-
-def scripted(net: nn.Module, example: Tensor) -> torch.jit.ScriptModule:
-    module: torch.jit.ScriptModule = torch.jit.script(net.eval())
-    return module
-
-
-def optimised(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    result: torch.jit.ScriptModule = torch.jit.optimize_for_inference(torch.jit.freeze(module))
-    return result
 
 
 def kinds(block: Any) -> list[str]:
@@ -202,16 +181,6 @@ def kinds(block: Any) -> list[str]:
 def on_zendnn(module: torch.jit.ScriptModule) -> list[str]:
     """The kinds of the nodes of ZenDNN in the module's graph."""
     return [kind for kind in kinds(module.graph) if "zendnn" in kind.lower()]
-
-
-def assert_right(ours: Tensor, net: nn.Module, x: Tensor) -> None:
-    """Asserts that ``ours`` is stock's result for ``x``, within 1e-5 of its largest value."""
-    with stock(), torch.no_grad():
-        want = net(x)
-    assert (ours.dtype, ours.shape, ours.device) == (want.dtype, want.shape, want.device)
-    assert ours.layout == torch.strided
-    if want.numel():
-        assert (ours - want).abs().max() <= 1e-5 * want.abs().max()
 
 
 @pytest.mark.parametrize("make", [traced, scripted])

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from .common import HAS_BFLOAT16, HAS_TILES, run_python
-
-HERE = Path(__file__).parent
+from .support.subprocesses import HERE, passes
 
 #: Tests of operators on our kernels, in float32 and bfloat16, by file.
 OF_OURS = {
@@ -119,19 +114,6 @@ def test_layers_of_bfloat16_use_tiles() -> None:
     layers = [step for step in steps if ":avx" in step]
     assert len(layers) == 2, steps
     assert all("amx" in step for step in layers), steps
-
-
-def passes(*arguments: str, **environment: str) -> None:
-    """Runs pytest with ``arguments`` in a process with these variables."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=HERE.parents[1],
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from torch.backends.zendnn.place.placement import Instance, layouts, plan
 
 from .common import property_test, run_python
 from .machines import SYNTHETIC
-from .test_topology import LEVELS, hwloc, machine, needs_hwloc
+from .support.topologies import LEVELS, hwloc, machine, needs_hwloc
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 BOTH = Tools(taskset=True, numactl=True)

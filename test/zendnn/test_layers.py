@@ -88,6 +88,20 @@ def test_no_compiler_imports_a_tool() -> None:
     assert sorted(found) == []
 
 
+def test_no_test_imports_a_test() -> None:
+    """What tests share is in ``support``."""
+    files = list((ROOT / "test").rglob("*.py"))
+    trees = [(path.name, node) for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    assert len(files) > 100
+    found = [
+        (name, module)
+        for name, node in trees
+        if isinstance(node, ast.ImportFrom)
+        and (module := (node.module or "").split(".")[-1]).startswith("test_")
+    ]
+    assert found == []
+
+
 #: What C++ leaves to the rows of tables: a pattern, the folder where it must not occur, and why.
 STATED_IN_ROWS = {
     "operators are enumerators": (r"\bop [=!]= \"|kind_of\(", "torch/csrc/zendnn"),

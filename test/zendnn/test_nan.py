@@ -36,11 +36,11 @@ from .plan.check import (
 from .plan.samples import LAYOUTS as ANY_LAYOUT
 from .plan.samples import POST_OPS as ALGORITHMS
 from .plan.samples import is_round
-from .plan.test_post_ops import PRODUCERS, producer
-from .test_backend_tensor import COMPUTATIONS
-from .test_frozen import optimised, settled
-from .test_instruction_sets import passes
-from .test_reported_failures import assert_plans_ran, regions
+from .support.computations import COMPUTATIONS
+from .support.frozen import optimised, settled
+from .support.models import assert_plans_ran, regions
+from .support.post_ops import PRODUCERS, producer
+from .support.subprocesses import passes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

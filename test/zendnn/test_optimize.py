@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.backends.zendnn import explain, optimize
 
 from .common import stock, values
-from .test_compile_backend import IMAGE, Net, routes
+from .support.compiled import IMAGE, Net, routes
 
 pytestmark = [
     pytest.mark.filterwarnings(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .common import DTYPES, PRIMITIVE_DTYPES, stock, values
-from .test_frozen import assert_right, optimised, scripted, settled, traced
+from .support.frozen import assert_right, optimised, scripted, settled, traced
+from .support.models import MODELS, assert_plans_ran, regions
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -28,23 +28,6 @@ MAKERS = {"traced": traced, "scripted": scripted}
 def quickly_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Implementations are timed only briefly, since the nets are many and small."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0.05")
-
-
-def regions(module: torch.jit.ScriptModule) -> list[Any]:
-    """The explanations of a module's regions."""
-    (method,) = torch.backends.zendnn.explain(module).methods
-    return list(method.regions)
-
-
-def assert_plans_ran(module: torch.jit.ScriptModule, shapes: int = 1) -> None:
-    """Assert that there are plans, each built for every shape and without refusals."""
-    found = regions(module)
-    assert found, "there is no region"
-    for region in found:
-        assert len(region.built) >= 1, f"{region.name} has seen no input"
-        reasons = [built.refused for built in region.built if built.refused]
-        assert not reasons, f"{region.name}: {reasons}"
-    assert max(len(region.built) for region in found) >= shapes
 
 
 def check(
@@ -253,132 +236,6 @@ def test_a_class_token_that_is_the_same_for_the_whole_batch() -> None:
 
 
 # Architectures.
-
-
-@dataclass(frozen=True)
-class Model:
-    """A small model from transformers: its class, configuration and inputs."""
-
-    name: str
-    config: str
-    settings: dict[str, Any]
-    image: int = 0
-    #: If not None: the number of attentions, all in one region.
-    attentions: int | None = None
-
-    def build(self) -> nn.Module:
-        import transformers
-
-        torch.manual_seed(0)
-        config = getattr(transformers, self.config)(**self.settings)
-        net: nn.Module = getattr(transformers, self.name)(config).eval()
-        for layer in net.modules():
-            if isinstance(layer, nn.BatchNorm2d):
-                settled(layer)
-        return First(net).eval()
-
-    def inputs(self, batch: int, size: int) -> Tensor:
-        if self.image:
-            return values(batch, 3, self.image, self.image, seed=batch)
-        return torch.randint(1, 90, (batch, size))
-
-
-class First(nn.Module):
-    """The first result of a model that returns several."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.net(x)[0]
-        return out
-
-
-TEXT = {"vocab_size": 99, "max_position_embeddings": 64}
-WIDTHS: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
-SMALL_IMAGE = {"image_size": 32, "patch_size": 8}
-
-MODELS = {
-    "bert": Model("BertModel", "BertConfig", {**TEXT, **WIDTHS}),
-    "distilbert": Model(
-        "DistilBertForSequenceClassification",
-        "DistilBertConfig",
-        {**TEXT, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
-    ),
-    "distilbert, eager": Model(
-        "DistilBertModel",
-        "DistilBertConfig",
-        {
-            **TEXT,
-            "dim": 32,
-            "n_layers": 2,
-            "n_heads": 4,
-            "hidden_dim": 48,
-            "attn_implementation": "eager",
-        },
-        attentions=2,
-    ),
-    "vit, eager": Model(
-        "ViTModel",
-        "ViTConfig",
-        {**WIDTHS, **SMALL_IMAGE, "attn_implementation": "eager"},
-        image=32,
-        attentions=2,
-    ),
-    "vit": Model("ViTForImageClassification", "ViTConfig", {**WIDTHS, **SMALL_IMAGE}, image=32),
-    "t5": Model(
-        "T5EncoderModel",
-        "T5Config",
-        {
-            "vocab_size": 99,
-            "d_model": 32,
-            "d_kv": 8,
-            "d_ff": 48,
-            "num_layers": 2,
-            "num_heads": 4,
-        },
-    ),
-    "resnet": Model(
-        "ResNetForImageClassification",
-        "ResNetConfig",
-        {"embedding_size": 16, "hidden_sizes": [16, 32, 48], "depths": [1, 2, 1]},
-        image=48,
-    ),
-    "mobilenet_v2": Model(
-        "MobileNetV2Model", "MobileNetV2Config", {"depth_multiplier": 0.35}, image=64
-    ),
-    "convnext": Model(
-        "ConvNextModel",
-        "ConvNextConfig",
-        {"hidden_sizes": [16, 24, 32, 40], "depths": [1, 1, 2, 1], "image_size": 64},
-        image=64,
-    ),
-    "swin": Model(
-        "SwinModel",
-        "SwinConfig",
-        {
-            **SMALL_IMAGE,
-            "patch_size": 2,
-            "window_size": 4,
-            "embed_dim": 16,
-            "depths": [2, 2],
-            "num_heads": [2, 4],
-        },
-        image=32,
-    ),
-    "regnet": Model(
-        "RegNetModel",
-        "RegNetConfig",
-        {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "groups_width": 8},
-        image=48,
-    ),
-}
 
 
 @pytest.mark.parametrize("name", MODELS)

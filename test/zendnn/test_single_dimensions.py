@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .common import LAYOUTS, PRIMITIVE_DTYPES, stock
-from .test_frozen import optimised
+from .support.frozen import optimised
 
 Make = Callable[[Tensor, Tensor], Tensor]
 

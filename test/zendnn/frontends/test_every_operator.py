@@ -18,8 +18,8 @@ from torch.backends.zendnn.frontends import torchscript
 from torch.backends.zendnn.frontends.torchscript.calls import OPERATORS, operator_name
 
 from ..common import stock, values
-from ..test_reported_failures import assert_plans_ran
-from .test_torchscript import IMPORTED, REFUSED, traced
+from ..support.calls import FUNCTIONAL, IMPORTED, REFUSED, traced
+from ..support.models import assert_plans_ran
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -320,13 +320,6 @@ MODELS = {
 #: Operators that this version of torch creates only while it runs a graph, or never.
 NOT_MADE = {
     *("aten::_autocast_to_full_precision", "aten::split", "aten::rsub.Tensor"),
-}
-
-
-#: Operators of functional graphs only; test_fx.py reaches them.
-FUNCTIONAL = {
-    *("aten::_native_batch_norm_legit_no_training", "aten::_to_copy", "aten::_unsafe_view"),
-    "aten::sym_size.int",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,35 +21,10 @@ from torch.backends.zendnn.ir.node import OPAQUE
 
 from ..common import run_python, values
 from ..passes import interpreter
-from .test_every_operator import FUNCTIONAL
-from .test_torchscript import IMPORTED, NOT_INTERPRETED
+from ..support.calls import FUNCTIONAL, IMPORTED, NOT_INTERPRETED
+from ..support.fx_calls import Called, functional
 
 ROWS = values(4, 6)
-
-
-class Called(nn.Module):
-    """Calls a function, which may hold tensors."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
-
-
-def functional(
-    module: nn.Module, inputs: Sequence[Any], dynamic_shapes: Any = None
-) -> fx.GraphModule:
-    """A functional graph of a module."""
-    with torch.no_grad():
-        # Not strict, it would run guards of its own on inputs that it does not read.
-        program = torch.export.export(
-            module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=dynamic_shapes is None
-        )
-    module = program.run_decompositions({}).module(check_guards=False)
-    assert isinstance(module, fx.GraphModule)
-    return module
 
 
 def import_graph(source: fx.GraphModule) -> reader.Imported:

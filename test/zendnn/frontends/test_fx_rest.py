@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.backends.zendnn.frontends.fx import rest
 
 from ..common import stock, values
-from .test_fx import Called, functional
+from ..support.fx_calls import Called, functional
 
 LARGE = values(512, 300)
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..common import PRIMITIVE_DTYPES, of_bfloat16, stock, values
-from ..test_frozen import optimised, settled
-from ..test_reported_failures import MODELS, assert_plans_ran
+from ..support.frozen import optimised, settled
+from ..support.models import MODELS, assert_plans_ran
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -15,9 +15,9 @@ from torch.backends.zendnn.ir.graph import Region
 
 from ..common import run_python
 from ..passes.build import Builder
+from ..support.decoder import BATCH, LENGTH, WIDTH, decoder
 from .check import explained, make_plan, region_of, tensor
 from .samples import plan_of
-from .test_predecessor import BATCH, LENGTH, WIDTH, decoder
 
 TIMEOUT = 60  # seconds
 

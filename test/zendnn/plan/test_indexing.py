@@ -8,37 +8,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.backends.zendnn.ir.node import Operand
 
 from ..common import DTYPES, property_test
 from ..passes.build import Builder
+from ..support.arrangements import ARRANGED, arrangements, check_exact, small
+from ..support.indices import KINDS, SIZES, choices_along, places
 from .check import check, make_plan, refusal, region_of, tensor
 from .samples import plan_of
-from .test_integers import ARRANGED, arrangements, check_exact, small
 
-KINDS = st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.bool])
-SIZES = st.sampled_from([1, 2, 5, 17, 70])
 INDICES = st.sampled_from([torch.int64, torch.int32])
-
-
-def places(
-    shape: tuple[int, ...], limit: int, dtype: torch.dtype, seed: int, least: int = 0
-) -> Tensor:
-    """Indices from `least` on."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(least, limit, shape, generator=generator, dtype=dtype)
-
-
-@st.composite
-def choices_along(draw: st.DrawFn) -> tuple[tuple[int, ...], int, Tensor]:
-    """The shape of a tensor, a dimension, and indices along it."""
-    shape = draw(st.lists(SIZES, min_size=1, max_size=3))
-    dim = draw(st.integers(-len(shape), len(shape) - 1))
-    chosen = [draw(st.integers(1, size)) for size in shape]
-    chosen[dim] = draw(SIZES)
-    ids = places(tuple(chosen), shape[dim], torch.int64, 3)
-    return tuple(shape), dim, ARRANGED[draw(arrangements)](ids)
 
 
 @property_test

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ..common import values
+from ..support.single_plans import optimised, the_plan
 from .check import explained
-from .test_plan import optimised, the_plan
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn import _C
-from torch.backends.zendnn.frontends import torchscript
 
 from ..common import counting, of_bfloat16, run_python, stock, values
 from ..passes.build import Builder
+from ..support.single_plans import optimised, the_plan
 from .check import explained, make_plan, region_of
 
 pytestmark = [
@@ -51,19 +51,6 @@ class Net(nn.Module):
         x = F.relu(self.second(x) + x)
         out: Tensor = self.last(x.mean((2, 3)))
         return out
-
-
-def optimised(net: nn.Module, *examples: Tensor) -> torch.jit.ScriptModule:
-    with torch.no_grad():
-        module = torch.jit.freeze(torch.jit.trace(net.eval(), examples))
-        result: torch.jit.ScriptModule = torch.jit.optimize_for_inference(module)
-    return result
-
-
-def the_plan(module: torch.jit.ScriptModule) -> Any:
-    """The only plan of a module."""
-    (plan,) = torchscript.plans(module._c)
-    return plan
 
 
 def built(module: torch.jit.ScriptModule) -> list[dict[str, Any]]:

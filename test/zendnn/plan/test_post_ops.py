@@ -15,30 +15,9 @@ from torch.backends.zendnn.ir.node import Value
 from ..common import PRIMITIVE_DTYPES, primitive_dtypes, property_test
 from ..passes.build import Builder
 from ..passes.interpreter import BINARY
+from ..support.post_ops import PRODUCERS, producer
 from .check import check, implementations, make_plan, region_of, tensor, then
 from .samples import BEFORE, POST_OPS, arrangements, convolved, is_round, made
-
-PRODUCERS = ("convolution", "transposed", "linear", "matmul", "binary")
-
-
-def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
-    """The result, of size (3, 17, 6, 8), of an operator that accepts post-ops."""
-    if op == "convolution":
-        x = b.input(tensor(3, 8, 6, 8, dtype=dtype))
-        return convolved(b, x, 8, 17, 3)
-    if op == "transposed":
-        x = b.input(tensor(3, 8, 3, 4, dtype=dtype))
-        weight, bias = b.constant(8, 17, 2, 2), b.constant(17)
-        more = {"transposed": True, "output_padding": (0, 0), "stride": (2, 2)}
-        return b.convolution(x, weight, bias, **more)
-    if op == "linear":
-        return b.linear(b.input(tensor(3, 17, 6, 5, dtype=dtype)), 8, 5)
-    x, y = (b.input(tensor(*shape, dtype=dtype)) for shape in ((3, 17, 6, 5), (17, 5, 8)))
-    if op == "matmul":
-        return b("matmul", x, y)
-    return b.binary(
-        "mul", b.input(tensor(3, 17, 6, 8, dtype=dtype)), b.input(tensor(8, dtype=dtype))
-    )
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..common import PRIMITIVE_DTYPES, Draw
 from ..passes.build import Builder
-from .check import cast, explained, make_plan, region_of, tensor
-from .test_random_plans import (
+from ..support.decoder import BATCH, LENGTH, WIDTH, decoder
+from ..support.random_plans import (
     ROWS,
     Net,
     add_cat,
@@ -24,10 +24,9 @@ from .test_random_plans import (
     add_split,
     many,
 )
+from .check import cast, explained, make_plan, region_of, tensor
 
 fewer = settings(many, max_examples=150)
-
-BATCH, WIDTH, LENGTH = 2, 8, 7
 
 
 def what_is_built(plan: torch.classes.zendnn.Plan) -> dict[str, Any]:
@@ -43,18 +42,6 @@ def taken_over(plan: torch.classes.zendnn.Plan) -> int:
     """How many nodes the latest build has taken over from the one before."""
     count: int = explained(plan)["built"][0]["taken_over"]
     return count
-
-
-def decoder(b: Builder) -> tuple[Any, ...]:
-    """A token that attends to a cache, which grows by it: (BATCH, 1, WIDTH) and (…, LENGTH, …)."""
-    x, cache = b.input(tensor(BATCH, 1, WIDTH)), b.input(tensor(BATCH, LENGTH, WIDTH, seed=1))
-    normed = b.layer_norm(x, WIDTH)
-    grown = b("cat", cache, b.linear(normed, WIDTH, WIDTH), dim=1)
-    scores = b("matmul", b.linear(normed, WIDTH, WIDTH), b("transpose", grown, 1, 2))
-    seen = b("matmul", b("softmax", scores, dim=-1), grown)
-    after = b.binary("add", b.linear(seen, WIDTH, WIDTH), x)
-    gated = b.linear(b.eltwise("silu", b.linear(b.layer_norm(after, WIDTH), 24, WIDTH)), WIDTH, 24)
-    return grown, gated
 
 
 def test_what_does_not_depend_on_a_length_is_taken_over() -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from ..common import property_test
 from ..passes.build import Builder
+from ..support.arrangements import ARRANGED, arrangements, check_exact, small
+from ..support.indices import KINDS, SIZES, choices_along, places
 from .check import check, implementations, refusal, tensor
 from .samples import made, plan_of
-from .test_indexing import KINDS, SIZES, choices_along, places
-from .test_integers import ARRANGED, arrangements, check_exact, small
 
 
 @property_test

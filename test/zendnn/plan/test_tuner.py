@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.backends.zendnn import _C
 
 from ..common import PRIMITIVE_DTYPES, run_python
-from ..test_frozen import optimised
+from ..support.frozen import optimised
 
 Compute = Callable[[], list[float]]
 

@@ -1,0 +1,1 @@
+"""What tests share: makers of inputs and models, tables of samples, and checks."""
