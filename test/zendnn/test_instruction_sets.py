@@ -7,7 +7,7 @@ import json
 import pytest
 
 from .common import HAS_BFLOAT16, HAS_TILES, run_python
-from .support.subprocesses import HERE, passes
+from .support.subprocesses import TESTS, passes
 
 #: Tests of operators on our kernels, in float32 and bfloat16, by file.
 OF_OURS = {
@@ -120,13 +120,13 @@ def test_layers_of_bfloat16_use_tiles() -> None:
     ("names", "which"), [(OF_OURS, ""), (OF_ZENDNN, "not dtype1")], ids=["ours", "zendnn"]
 )
 def test_operators_are_right_as_on_zen2(names: dict[str, tuple[str, ...]], which: str) -> None:
-    tests = [f"{HERE}/plan/test_{file}.py::test_{name}" for file in names for name in names[file]]
+    tests = [f"{TESTS}/plan/test_{file}.py::test_{name}" for file in names for name in names[file]]
     passes("-k", which, *tests, ZENDNN_EMULATE="zen2")
 
 
 @pytest.mark.skipif(not HAS_BFLOAT16, reason="this CPU has no instructions for bfloat16 products")
 def test_operators_are_right_as_on_zen4() -> None:
-    tests = [f"{HERE}/plan/test_{file}.py::test_{name}" for file, name in AS_ON_ZEN4]
+    tests = [f"{TESTS}/plan/test_{file}.py::test_{name}" for file, name in AS_ON_ZEN4]
     passes(*tests, ZENDNN_EMULATE="zen4")
 
 
@@ -135,7 +135,7 @@ def test_attention_of_bfloat16_is_right_with_and_without_products_of_it(isa: str
     passes(
         "-k",
         "attention_is_right and dtype1",
-        str(HERE / "cpu" / "test_attention.py"),
+        str(TESTS / "cpu" / "test_attention.py"),
         ZENDNN_MAX_CPU_ISA=isa,
     )
 
@@ -143,14 +143,17 @@ def test_attention_of_bfloat16_is_right_with_and_without_products_of_it(isa: str
 @pytest.mark.skipif(not HAS_TILES, reason="without AMX, test_panels.py itself tests bfloat16")
 def test_panels_of_bfloat16_are_right_where_amx_is_not_allowed() -> None:
     passes(
-        "-k", "dtype1 or plain", str(HERE / "test_panels.py"), ZENDNN_MAX_CPU_ISA="AVX512_CORE_BF16"
+        "-k",
+        "dtype1 or plain",
+        str(TESTS / "test_panels.py"),
+        ZENDNN_MAX_CPU_ISA="AVX512_CORE_BF16",
     )
 
 
 @pytest.mark.parametrize("isa", ["AVX2", "SSE41"])
 def test_kernels_on_planes_are_right_on_fewer_instructions(isa: str) -> None:
     names = "" if isa == "AVX2" else "not our_kernel and not any_windows and not infinite_weights"
-    files = (str(HERE / "cpu" / f"test_{name}.py") for name in ("depthwise", "pooling"))
+    files = (str(TESTS / "cpu" / f"test_{name}.py") for name in ("depthwise", "pooling"))
     passes("-k", names, *files, ZENDNN_MAX_CPU_ISA=isa)
 
 

@@ -273,7 +273,7 @@ def _attribute(table: Any, spec: Any) -> str:
 
 
 def letters(row: Any) -> str:
-    """Return a row's operands in the notation that plans check (``Operator``, plan/Operators.h)."""
+    """Return a row's operands in the notation that plans check (``Operator``, plan/describe/Operators.h)."""
     found = ""
     for operand in row.operands:
         letter = "n" if operand.is_number else "t"
@@ -301,7 +301,6 @@ def tables_source(table: Any) -> str:
         operators.append(
             f'{{"{row.name}", {infer}, {build}, "{letters(row)}", {{{keys}}}, {{{stated}}}, '
             f"{defaults}, "
-            ""
             f"Results::{results}, {flags}, Follows::{row.result.strides or 'nothing'}, "
             f"{kind}}},"
         )
@@ -422,7 +421,7 @@ def _operator_rows(table: Any, rows: Iterable[Any]) -> Iterator[str]:
     for row in rows:
         more = ["…"] if row.traits & table.Trait.POST_OPS else []
         operands = ", ".join([*map(_operand, row.operands), *more])
-        keys = " ".join(f"`{x.name}={_default(x.default)}`" for x in row.attributes.values())
+        keys = " ".join(map(_key, row.attributes.values()))
         yield f"| `{row.name}({operands})` | {keys} | {row.doc} |".replace("  ", " ")
 
 
@@ -431,9 +430,12 @@ def _operand(operand: Any) -> str:
     return f"{type_}{operand.name}{'…' if operand.many else ''}{'?' if operand.optional else ''}"
 
 
+def _key(spec: Any) -> str:
+    """An attribute with its default, or alone if it must be stated."""
+    return f"`{spec.name}`" if spec.default is None else f"`{spec.name}={_default(spec.default)}`"
+
+
 def _default(value: Any) -> str:
-    if value is None:
-        return ""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(int(value)) if isinstance(value, bool) else str(value)

@@ -37,6 +37,12 @@ BAD_TEXTS = {
         "line 3 .*no algorithm 'erf' in this build: optimize the module again"
     ),
     "zendnn-plan 3\n%1 = input tensor\n%2 = eltwise(%1)\nreturn %2\n": "states no 'algorithm'",
+    "zendnn-plan 3\n%1 = input tensor\n%2 = compare(%1, %1) algorithm=add\nreturn %2\n": (
+        "line 3 .*compare by 'add'"
+    ),
+    "zendnn-plan 3\n%1 = input tensor\n%2 = integer(%1, %1) algorithm=eq\nreturn %2\n": (
+        "line 3 .*integer by 'eq'"
+    ),
     "zendnn-plan 3\n%1 = input tensor\n%2 = to(%1) dtype=f32\nreturn %2\n": "no dtype 'f32'",
     "zendnn-plan 3\n%1 = input tensor\n%2 = linear(%1, %1) post=:\nreturn %2\n": "no post-op ''",
     "zendnn-plan 3\n%1 = input number float32\nreturn \n": "line 2 .*no input 'number float32'",

@@ -137,8 +137,6 @@ def test_positions_are_bound_at_each_call() -> None:
 #: What plans refuse, and words of the reason.
 REFUSED = {
     "%y = compare(%x, %i) algorithm=eq": "different dtypes",
-    "%y = compare(%i, %i) algorithm=add": "compare by 'add'",
-    "%y = integer(%i, %i) algorithm=eq": "integer by 'eq'",
     "%y = integer(%x, %x) algorithm=add": "arithmetic of integers of Float",
     "%1 = compare(%x, %x) algorithm=eq\n%y = integer(%1, %1) algorithm=add": "of Bool",
     "%y = cumsum(%i) dim=0 dtype=float32": "running sum of Long",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[1]
 
 
 def passes(*arguments: str, **environment: str) -> None:
@@ -17,7 +17,7 @@ def passes(*arguments: str, **environment: str) -> None:
         capture_output=True,
         text=True,
         timeout=600,
-        cwd=HERE.parents[1],
+        cwd=TESTS.parents[1],
         env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr

@@ -67,33 +67,39 @@ class Description:
     outputs: tuple[str, ...]
 
 
-_OPERATOR = re.compile(r"(\w+)\((.*?)\)((?: \S+=\S*)*)(?: # (.*))?")
+_OPERATOR = re.compile(r"(\w+)\((.*?)\)(.*)")
 
 
 def read(text: str) -> Description:
-    """Read a description that a plan has taken, and so is one."""
+    """Read a description, which a plan has taken, and so is one.
+
+    Raises:
+        ValueError: with the line, if it is none.
+    """
     inputs: dict[str, str] = {}
     constants: list[str] = []
     operators: list[Operator] = []
     outputs: tuple[str, ...] = ()
     for line in text.splitlines():
-        made, equals, rest = line.partition(" = ")
-        if line.startswith("return"):
-            outputs = _split(line.removeprefix("return"), ",")
-        elif not equals:
-            continue  # the version, and what the plan must not do
-        elif rest.startswith("input "):
+        code, _, label = (part.strip() for part in line.partition("#"))
+        made, _, rest = (part.strip() for part in code.partition(" = "))
+        word = rest.split(maxsplit=1)[0] if rest else code.partition(" ")[0]
+        if word in ("", DESCRIPTION, "without", "tune"):
+            continue  # what the plan reads
+        if word == "return":
+            outputs = _split(code.removeprefix("return"), ",")
+        elif word == "input":
             inputs[made] = rest.split()[1]
-        elif rest.startswith("constant "):
+        elif word == "constant":
             constants.append(made)
         elif match := _OPERATOR.fullmatch(rest):
-            name, operands, words, label = match.groups()
+            name, operands, words = match.groups()
             attributes = dict(word.split("=", 1) for word in words.split())
             post_ops = _split(attributes.pop("post", ""), ";")
-            values = _split(made, ","), _split(operands, ",")
-            operators.append(
-                Operator(name, *values, attributes, post_ops, _split(label or "", "+"))
-            )
+            values, does = (_split(made, ","), _split(operands, ",")), _split(label, "+")
+            operators.append(Operator(name, *values, attributes, post_ops, does))
+        else:
+            raise ValueError(f"'{line}' is no line of a description")
     return Description(inputs, tuple(constants), tuple(operators), outputs)
 
 

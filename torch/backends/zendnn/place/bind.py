@@ -36,7 +36,9 @@ def bind(cores: str | Iterable[int] | None = None, memory: str | None = None) ->
         numbers = parse_list(cores) if isinstance(cores, str) else tuple(cores)
         bind_cores(numbers)
         torch.set_num_threads(len(set(numbers)))
-    from torch.backends.zendnn.place import topology  # slow, and seldom wanted
+    from torch.backends.zendnn.place import (
+        topology,  # `import torch` imports this file, and seldom binds
+    )
 
     machine = topology.read()
     if memory and len(machine.nodes) > 1:

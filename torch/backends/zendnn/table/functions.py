@@ -1,4 +1,4 @@
-"""The one table of functions of one or two elements: algorithms of operators, and post-ops.
+"""The one table of algorithms: functions of one or two elements, post-ops, and what modes name.
 
 It serves passes, importers of aten operators, C++, kernels and docs/plan.md, as ``operators.py``
 does, and imports no torch. ``notation.py`` explains the mappings.

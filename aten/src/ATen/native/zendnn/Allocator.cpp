@@ -63,7 +63,8 @@ struct Block {
 
   char* data;
   size_t bytes;
-  Shard* home; // of the thread that last took it
+  Shard* home;     // of the thread that last took it
+  size_t huge = 0; // how many bytes are to lie in huge pages
   uint64_t freed = 0;
   Links among_all = {}, among_its_size = {}; // of its shard, while it is kept
 };
@@ -276,11 +277,9 @@ bool wants_huge_pages() {
   return wanted;
 }
 
-// Uses huge pages where they fit into what is used of the block: a first touch
-// then costs a fifth, and what is rounded up takes no memory.
-char* map(size_t bytes, size_t used) {
-  const auto huge = wants_huge_pages() ? used & ~(kHugePage - 1) : 0;
-  const auto extra = huge != 0 ? kHugePage : 0;
+// Large blocks start where a huge page can.
+char* map(size_t bytes) {
+  const auto extra = bytes >= kHugePage && wants_huge_pages() ? kHugePage : 0;
   void* mapped = mmap(
       nullptr,
       bytes + extra,
@@ -299,10 +298,20 @@ char* map(size_t bytes, size_t used) {
     }
     data += skipped;
     munmap(data + bytes, extra - skipped);
-    madvise(data, huge, MADV_HUGEPAGE); // best effort, as is the next
-    madvise(data + huge, bytes - huge, MADV_NOHUGEPAGE);
   }
   return data;
+}
+
+// Asks for huge pages where they fit into what is used of the block: a first
+// touch then costs a fifth, and what is rounded up takes no memory.
+void use_huge_pages(Block& block, size_t used) {
+  const auto huge = used & ~(kHugePage - 1);
+  if (huge <= block.huge || !wants_huge_pages()) {
+    return;
+  }
+  madvise(block.data, huge, MADV_HUGEPAGE); // best effort, as is the next
+  madvise(block.data + huge, block.bytes - huge, MADV_NOHUGEPAGE);
+  block.huge = huge;
 }
 
 void unmap(char* data, size_t bytes) {
@@ -311,8 +320,8 @@ void unmap(char* data, size_t bytes) {
   }
 }
 
-Block* make_block(size_t bytes, size_t used, Shard& home) {
-  auto* data = map(bytes, used);
+Block* make_block(size_t bytes, Shard& home) {
+  auto* data = map(bytes);
   if (data == nullptr) {
     return nullptr;
   }
@@ -373,10 +382,15 @@ Block* take(size_t bytes, size_t used) {
     if (auto* block = shard.take_newest(size_class)) {
       account(-static_cast<int64_t>(bytes));
       block->home = &home;
+      use_huge_pages(*block, used);
       return block;
     }
   }
-  return make_block(bytes, used, home);
+  auto* block = make_block(bytes, home);
+  if (block != nullptr) {
+    use_huge_pages(*block, used);
+  }
+  return block;
 }
 
 void give_back(Block* block) {

@@ -2,9 +2,9 @@
 // each value lives and in which layout, and which steps make it.
 //
 // One thread owns a builder, without a lock. The program that it makes belongs
-// to the executable. What executables share is the plan's, each with a lock of
-// its own: prepared buffers and packed weights (Packed, Forms), and chosen
-// implementations (Shared).
+// to the executable. Prepared buffers (Packed) and chosen implementations
+// (Shared) are the plan's, packed weights (Forms) the process's; each of these
+// has a lock of its own.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/build/Buffers.h>

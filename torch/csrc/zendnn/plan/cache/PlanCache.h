@@ -1,8 +1,9 @@
 // What a plan has built for its most recent calls.
 //
-// A plan owns its cache. One lock guards the slots, and is open while something
-// is built or freed. A slot's own lock is held by the thread that builds for
-// it, which may take the first; others that want the same wait there.
+// A plan owns its cache. One lock guards the slots; nobody holds it while
+// something is built or freed. Who builds for a new slot holds the slot's own
+// lock, which is taken before the other; whoever wants the same waits there.
+// What recurs is built anew without it, since others run the old one meanwhile.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/build/Builder.h>

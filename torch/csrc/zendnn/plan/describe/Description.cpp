@@ -233,6 +233,12 @@ class Parser {
           name_of(node.op) + " states no '" + std::string(missing.front()) +
           "'");
     }
+    if (const auto* const pair = std::get_if<attr::pair>(&node.attributes);
+        pair != nullptr &&
+        (node.op == Op::compare) != (pair->algorithm <= kernels::Pair::ge)) {
+      throw Refused(
+          name_of(node.op) + " by '" + name_of(pair->algorithm) + "'");
+    }
     for (const auto name : made) {
       node.outputs.push_back(make(name));
     }

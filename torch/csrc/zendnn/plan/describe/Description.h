@@ -81,7 +81,7 @@ struct PostOp {
   }
 };
 
-struct Fallback; // TorchFallback.h
+struct Fallback; // run/TorchFallback.h
 
 struct Node {
   Op op;
@@ -130,7 +130,8 @@ struct Description {
 };
 
 // Throws Refused, with the line, when the text is not a description of this
-// version, or names an operator or an attribute that there is not.
+// version, or names an operator, an attribute, an algorithm or a dtype that
+// there is not.
 Description parse(const std::string& text);
 
 } // namespace at::native::zendnn::plan

@@ -8,7 +8,6 @@
 #include <c10/core/ScalarType.h>
 
 #include <optional>
-#include <string>
 
 namespace at::native::zendnn::plan {
 

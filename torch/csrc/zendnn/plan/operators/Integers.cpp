@@ -58,9 +58,6 @@ void infer_pair(Values& values, const Node& node) {
   }
   const auto algorithm = node.as<attr::pair>().algorithm;
   const bool compares = node.op == Op::compare;
-  if (compares != (algorithm <= Pair::ge)) {
-    refuse(name_of(node.op) + " by '" + name_of(algorithm) + "'");
-  }
   const auto type = pair_type(dtype);
   if (!compares && type != PairType::int64 &&
       (type != PairType::boolean || algorithm < Pair::bit_and)) {

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <sstream>
-#include <unordered_map>
 
 namespace at::native::zendnn::plan {
 namespace {

@@ -7,7 +7,6 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 

@@ -1,5 +1,5 @@
 // The operators that plans refuse for some shapes, in torch's own functions.
-#include <torch/csrc/zendnn/plan/build/PostOps.h>
+#include <torch/csrc/zendnn/plan/describe/Functions.h>
 #include <torch/csrc/zendnn/plan/describe/Operators.h>
 #include <torch/csrc/zendnn/plan/run/Interpreter.h>
 #include <torch/csrc/zendnn/plan/run/TorchFallback.h>
@@ -78,6 +78,7 @@ Tensor linear(const Node& node, const Operands& given) {
   if (!dtype) {
     return at::linear(x, weight, bias);
   }
+  type_of(*dtype); // which refuses what no layer makes
   // A pass has rounded both factors of a layer, but not its bias.
   if (bias && bias->scalar_type() == dtype &&
       x.scalar_type() == weight.scalar_type()) {
