@@ -273,7 +273,7 @@ def _attribute(table: Any, spec: Any) -> str:
 
 
 def letters(row: Any) -> str:
-    """Return a row's operands in the notation that plans check (``Operator``, plan/describe/Operators.h)."""
+    """Return a row's operands as plans check them (``Operator``, plan/describe/Operators.h)."""
     found = ""
     for operand in row.operands:
         letter = "n" if operand.is_number else "t"
