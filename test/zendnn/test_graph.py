@@ -40,7 +40,7 @@ def test_a_value_knows_its_producer_and_its_readers(graph: Graph) -> None:
 
 def test_other_operands_change_the_use_lists(graph: Graph) -> None:
     x, y = graph.input(), graph.input()
-    node = graph.add("binary", [x, x])
+    node = graph.add("binary", [x, x], attributes={"algorithm": "add"})
     graph.set_inputs(node, [y, x])
     assert (x.users, y.users) == ([node], [node])
     graph.check()
