@@ -1,1 +1,1 @@
-"""Rules that rename: exceptions to the general rule, and edits that follow from a name's place."""
+"""Rules about names: exceptions to the general rule, and the edits that they need."""

@@ -27,7 +27,7 @@ class Interval:
         return self._end is None
 
     def stop(self) -> None:
-        """End."""
+        """Record no more."""
         self._overhead = self.overhead
         self._end = time.monotonic_ns()
         self.recording.stop()

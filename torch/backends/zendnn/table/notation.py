@@ -153,9 +153,9 @@ class Trait(Flag):
     KEEPS_GAPS = auto()  # torch's results have the gaps that its strides leave, too
     MAY_SHARE = auto()  # a plan may leave results in an operand's memory where no element changes
     ONE_OR_TWO = auto()  # it makes a second result where one is wanted
-    KEEPS_SMALL = auto()  # of values averaged over their positions it makes one as small
+    KEEPS_SMALL = auto()  # averages over positions stay small: its result has no more
     PROMOTES = auto()  # torch converts its operands to one dtype
-    ROUNDS = auto()  # torch rounds its results, as it does those of operators that compute
+    ROUNDS = auto()  # torch rounds its results, although it does not compute
 
 
 NONE = Trait(0)

@@ -1,4 +1,4 @@
-"""The rows of operators that compute nothing of elements: numbers, tensors of these, and views.
+"""Rows of operators that compute no elements: numbers, tensors made of numbers, and views.
 
 ``operators.py`` lists them with the others; ``notation.py`` explains the notation.
 """
