@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, Dict, Tuple  # noqa: UP035 - what TorchScript reads
 from unittest import mock
@@ -440,23 +441,26 @@ def _checked(
     except Exception as error:
         return Verdict("raises", front_end, _line(error))
 
-    def captured(number: int) -> Outcome | Exception:
-        """Return what stock's graph of the model returns or raises at a call."""
-        theirs: Outcome | Exception
-        with _stock():
-            try:
+    def outcomes() -> Iterator[Outcome | Exception]:
+        """Yield what stock's graph of the model returns or raises at each call."""
+        try:
+            with _stock():
                 again = Session(*prepared(way.graph or way.stock))
+        except Exception as error:
+            failed = error.with_traceback(None)
+            yield from (failed for _ in calls)
+            return
+        for call in calls:
+            again.prepare(call.step)
+            try:
+                with _stock():
+                    theirs: Outcome | Exception = again.call(call.step)
             except Exception as error:
-                return error
-            for call in calls[: number + 1]:
-                again.prepare(call.step)
-                try:
-                    theirs = again.call(call.step)
-                except Exception as error:
-                    theirs = error
-                    again.restore()
-        return theirs
+                theirs = error.with_traceback(None)
+                again.restore()
+            yield theirs
 
+    captured, known = outcomes(), 0  # few models need it, and some of them at each call
     session = Session(made, module)
     for number, call in enumerate(calls):
         session.prepare(call.step)
@@ -464,7 +468,7 @@ def _checked(
         if verdict is None:
             continue
         outcome, detail = verdict
-        theirs = captured(number)
+        theirs, known = next(islice(captured, number - known, None)), number + 1
         find = Verdict(outcome, front_end, f"{call.step.name}: {detail}")
         if isinstance(call.expected, Exception):
             if isinstance(theirs, Outcome):
