@@ -28,8 +28,6 @@ from tools.fuzz.model import Model, source, tensors
 from tools.fuzz.shrink import shrink
 from tools.fuzz.worker import Worker, draw_settings
 
-#: Models per process; they share its environment variables.
-BLOCK = 50
 #: Attempts to reproduce a failure with the model alone.
 ATTEMPTS = 4
 #: Models of which some run plans.
@@ -129,10 +127,11 @@ class Fuzzer:
             yield [options.index]
             return
         last = options.first + options.count
-        for start in range(options.first // BLOCK * BLOCK, last, BLOCK):
+        size = options.block
+        for start in range(options.first // size * size, last, size):
             if options.minutes and time.monotonic() - self.started > options.minutes * 60:
                 return
-            yield range(max(start, options.first), min(start + BLOCK, last))
+            yield range(max(start, options.first), min(start + size, last))
 
     def _thread(self) -> None:
         maker = Worker({"OMP_NUM_THREADS": "1"})  # NNSmith imports slowly: once per thread
@@ -142,7 +141,7 @@ class Fuzzer:
                     block = next(self._blocks, None)
                 if block is None:
                     return
-                worker = Worker(draw_settings(self.options.seed, block[0] // BLOCK))
+                worker = Worker(draw_settings(self.options.seed, block[0] // self.options.block))
                 for index in block:
                     self._model(maker, worker, index)
                 worker.close()
@@ -270,6 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--count", type=int, default=1000, help="models to check")
     add("--first", type=int, default=0, help="index of the first model")
     add("--index", type=int, help="check only this model of the seed")
+    add("--block", type=int, default=50, help="models per process, which share its settings")
     add("--nodes", type=int, default=5, help="maximum operators per model")
     add("--bf16", action="store_true", help="compute in bfloat16")
     add(
