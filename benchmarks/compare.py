@@ -284,8 +284,8 @@ def limits_of(options: Options) -> tuple[dict[str, float], str]:
         limits = limit.measure(options.threads)
     except limit.LimitError as error:
         return {}, f"unknown: {error}"
-    told = [f"{name} {rate:.0f} Gflop/s" for name, rate in limits.items()]
-    return limits, ", ".join(told)
+    reported = [f"{name} {rate:.0f} Gflop/s" for name, rate in limits.items()]
+    return limits, ", ".join(reported)
 
 
 def standing(
@@ -305,9 +305,9 @@ def compare(options: Options) -> int:
     if not present:
         raise SetupError(f"nothing to measure: {'; '.join(absent.values())}")
     ours = [name for name in present if BACKENDS[name].ours]
-    limits, told = limits_of(options)
+    limits, reported = limits_of(options)
     cpu = f"{cpu_name()}, {options.threads} thread{'s' * (options.threads > 1)}"
-    facts = [("CPU", cpu), ("limit", told)]
+    facts = [("CPU", cpu), ("limit", reported)]
     for name in options.backends:
         facts.append((name, standing(name, options, present, absent)))
     width = max(len(name) for name, _ in facts)

@@ -150,15 +150,15 @@ def layer(operator: str, make_module: Callable[[], nn.Module | Function], *shape
 
     def make(dtype: torch.dtype) -> tuple[Call, Call]:
         with torch.inference_mode(False), torch.no_grad():
-            made = make_module()
-            module = made if isinstance(made, nn.Module) else _Of(made)
+            result = make_module()
+            module = result if isinstance(result, nn.Module) else _Of(result)
             products = isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
             block = nn.Sequential(module, nn.ReLU()) if products else _Between(module)
             return _calls(block.to(dtype), [torch.randn(shape).to(dtype)])
 
     size, moved = "x".join(map(str, shape)), torch.Size(shape).numel()
-    made = Problem(f"{operator} frozen", size, (OTHER,), make, values=moved)
-    return replace(made, dtypes=(torch.float32,)) if operator in _FLOAT32_ONLY else made
+    result = Problem(f"{operator} frozen", size, (OTHER,), make, values=moved)
+    return replace(result, dtypes=(torch.float32,)) if operator in _FLOAT32_ONLY else result
 
 
 def _depthwise(

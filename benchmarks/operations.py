@@ -252,9 +252,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[Options, list[Prob
 
 def sweep(options: Options, problems: Sequence[Problem]) -> list[Cell]:
     """Measure and print; slower problems are measured again, and the second result counts."""
-    limits, told = limits_of(options.threads)
+    limits, reported = limits_of(options.threads)
     facts = f"{cpu_name()}, {options.threads} thread{'s' * (options.threads > 1)}"
-    print(f"CPU    {facts}\nlimit  {told}\n", flush=True)
+    print(f"CPU    {facts}\nlimit  {reported}\n", flush=True)
     width = max(len(problem.name) for problem in problems)
     # The widths are fixed, because each row is printed as soon as it is measured.
     form = f"{{:{width}}}  {{:8}}  {{:>10}}  {{:>10}}  {{:>5}}  {{:>12}}  {{:>8}}  {{:>5}}  {{}}"

@@ -374,10 +374,10 @@ def batch_norm(
 
         def forward_and_backward() -> Tensor:
             _, *own = torch.native_batch_norm(x, weight, bias, mean, variance, True, 0.1, 1e-5)
-            made = torch.ops.aten.native_batch_norm_backward(
+            result = torch.ops.aten.native_batch_norm_backward(
                 grad, x, weight, mean, variance, *own, True, 1e-5, [True] * 3
             )
-            out: Tensor = made[0]
+            out: Tensor = result[0]
             return out
 
         if training:

@@ -182,11 +182,14 @@ def as_json(cases: Sequence[Case], ours: Sequence[str], limits: Mapping[str, flo
         return {**asdict(one), "error": one.error if math.isfinite(one.error) else None}
 
     def series(case: Case, one: Series) -> dict[str, Any]:
-        told: dict[str, Any] = {"backend": one.backend, "rounds": [sample(s) for s in one.samples]}
+        reported: dict[str, Any] = {
+            "backend": one.backend,
+            "rounds": [sample(s) for s in one.samples],
+        }
         if one.failure:
-            return {**told, "failure": one.failure}
+            return {**reported, "failure": one.failure}
         return {
-            **told,
+            **reported,
             "ms": one.ms,
             "ratios": {name: case.ratio(name, one.backend) for name in ours},
             "share_of_limit": case.share(one, limits),

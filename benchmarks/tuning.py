@@ -313,8 +313,8 @@ def table(
 
 def document(text: str, lines: Sequence[str]) -> str:
     """Return a document with other lines between its markers."""
-    made = "\n".join(["<!-- gains -->", *lines, "<!-- end -->"])
-    return re.sub(r"<!-- gains -->.*?<!-- end -->", lambda _: made, text, flags=re.DOTALL)
+    result = "\n".join(["<!-- gains -->", *lines, "<!-- end -->"])
+    return re.sub(r"<!-- gains -->.*?<!-- end -->", lambda _: result, text, flags=re.DOTALL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -342,8 +342,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = [where, "", *table(chosen, samples, failures)]
         print(*lines, sep="\n")
         if options.document is not None:
-            made = document(options.document.read_text(), lines)
-            write_atomic(options.document, made.encode())
+            result = document(options.document.read_text(), lines)
+            write_atomic(options.document, result.encode())
         return 1 if failures else 0
 
     return exit_code_of(run, resumes=False)

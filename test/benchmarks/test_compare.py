@@ -332,9 +332,9 @@ def test_a_machine_without_a_compiler_has_no_known_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CC", "no-such-cc")
-    limits, told = compare.limits_of(compare.parse_arguments([]))
+    limits, reported = compare.limits_of(compare.parse_arguments([]))
     assert limits == {}
-    assert told.startswith("unknown: no-such-cc could not be started")
+    assert reported.startswith("unknown: no-such-cc could not be started")
 
 
 def test_the_limit_is_measured() -> None:

@@ -122,13 +122,13 @@ def test_large_weights_are_cold_for_few_rows(rows: int, cold: bool) -> None:
 def test_packed_weights_are_compared_with_as_many_plain_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = []
+    result = []
 
     def prepack(layer: Any) -> Any:
         assert layer.weight.untyped_storage().nbytes() == layer.weight.nbytes
         assert not layer.weight.is_inference()
-        made.append(copy.deepcopy(layer))
-        return made[-1]
+        result.append(copy.deepcopy(layer))
+        return result[-1]
 
     monkeypatch.setattr(module, "_prepack", lambda: prepack)
     problem = module.packed(1, 1024, 1024)
@@ -138,6 +138,6 @@ def test_packed_weights_are_compared_with_as_many_plain_ones(
         packed, plain = calls
         wanted = {tuple(plain().flatten().tolist()) for _ in range(4)}
         assert {tuple(packed().flatten().tolist()) for _ in range(4)} == wanted
-    assert len(made) == 4
+    assert len(result) == 4
     monkeypatch.setattr(module, "_prepack", lambda: None)
     assert not problem.present()

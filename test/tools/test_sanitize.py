@@ -73,24 +73,24 @@ def test_python_loads_the_runtime_and_the_instrumented_library_first(
     machine: SimpleNamespace, sanitizer: str
 ) -> None:
     assert module.main([sanitizer]) == 0
-    told = machine.environment()
+    reported = machine.environment()
     runtimes = [str(machine.folder / "runtimes" / name) for name in module.RUNTIMES[sanitizer]]
-    assert told["LD_PRELOAD"].split() == runtimes
-    assert told["LD_LIBRARY_PATH"] == str(machine.folder / "build" / sanitizer / "lib")
+    assert reported["LD_PRELOAD"].split() == runtimes
+    assert reported["LD_LIBRARY_PATH"] == str(machine.folder / "build" / sanitizer / "lib")
 
 
 def test_the_address_sanitizer_ignores_leaks(machine: SimpleNamespace) -> None:
     assert module.main(["address"]) == 0
-    told = machine.environment()
-    assert "detect_leaks=0" in told["ASAN_OPTIONS"].split(":")
-    assert "OMP_NUM_THREADS" not in told
+    reported = machine.environment()
+    assert "detect_leaks=0" in reported["ASAN_OPTIONS"].split(":")
+    assert "OMP_NUM_THREADS" not in reported
 
 
 def test_under_the_thread_sanitizer_openmp_has_one_thread(machine: SimpleNamespace) -> None:
     assert module.main(["thread"]) == 0
-    told = machine.environment()
-    assert "exitcode=66" in told["TSAN_OPTIONS"].split(":")
-    assert told["OMP_NUM_THREADS"] == "1"
+    reported = machine.environment()
+    assert "exitcode=66" in reported["TSAN_OPTIONS"].split(":")
+    assert reported["OMP_NUM_THREADS"] == "1"
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])

@@ -49,12 +49,12 @@ def tiny(model: nn.Module) -> Tiny:
 def replaced(monkeypatch: pytest.MonkeyPatch, ours: Any, stock: Any = None) -> None:
     """Let functions of a model run in the place of ours, and of what torch makes of it."""
 
-    def prepared(given: Tiny, way: str, backend: str) -> Callable[..., Any]:
+    def prepared(tiny: Tiny, way: str, backend: str) -> Callable[..., Any]:
         function = ours if backend == "zendnn" else stock
-        return given.model if function is None else lambda **x: function(given.model(**x))
+        return tiny.model if function is None else lambda **x: function(tiny.model(**x))
 
     monkeypatch.setattr(check_module, "prepared", prepared)
-    monkeypatch.setattr(check_module, "plans", lambda *given: {})
+    monkeypatch.setattr(check_module, "plans", lambda *arguments: {})
 
 
 def off(by: float) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
@@ -99,10 +99,10 @@ def test_weights_that_are_the_same_everywhere_are_changed() -> None:
 
 
 def test_text_gets_the_tokens_of_its_images() -> None:
-    made = build("llava")
-    token = made.model.config.image_token_id
-    assert "pixel_values" in made.inputs
-    assert (made.inputs["input_ids"] == token).any(1).all()
+    result = build("llava")
+    token = result.model.config.image_token_id
+    assert "pixel_values" in result.inputs
+    assert (result.inputs["input_ids"] == token).any(1).all()
 
 
 def test_what_cannot_be_built_says_why() -> None:
@@ -146,10 +146,10 @@ def test_torchvision_has_no_names_where_it_is_not_installed(
 
     monkeypatch.setattr(vision, "_torchvision", missing)
     assert command.main(["--list"]) == 0
-    told = capsys.readouterr()
-    assert "bert" in told.out
-    assert "torchvision" not in told.out
-    assert told.err == "warning: torchvision cannot be imported\n"
+    reported = capsys.readouterr()
+    assert "bert" in reported.out
+    assert "torchvision" not in reported.out
+    assert reported.err == "warning: torchvision cannot be imported\n"
 
 
 def test_detectors_have_operators_for_boxes() -> None:
@@ -318,7 +318,7 @@ def test_results_of_another_dtype_are_wrong_even_if_stock_is_unstable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     replaced(monkeypatch, lambda made: {"y": made["y"].double()})
-    monkeypatch.setattr(check_module, "moved", lambda *given: INF)
+    monkeypatch.setattr(check_module, "moved", lambda *arguments: INF)
     assert check(tiny(Layer()), "compiled").outcome == "wrong"
 
 
@@ -403,7 +403,7 @@ def test_only_ways_that_are_not_known_are_run(monkeypatch: pytest.MonkeyPatch) -
 def test_a_model_that_ends_its_process_at_once_is_not_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(command, "answers", lambda *given, limit: ([], "crash"))
+    monkeypatch.setattr(command, "answers", lambda *arguments, limit: ([], "crash"))
     assert command.examine(Report("model")).missing == "crash while it is built"
 
 
@@ -437,7 +437,7 @@ def test_the_command_tells_of_a_fault_and_fails(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = replace(BERT, ways=(Way("compiled", "wrong", "off by 3"), *RIGHT[1:]))
-    monkeypatch.setattr(command, "examine", lambda *given, limit: wrong)
+    monkeypatch.setattr(command, "examine", lambda *arguments, limit: wrong)
     assert command.main(["--only", "roberta-prelayernorm"]) == 1
     assert "fault: bert, compiled: wrong (off by 3)" in capsys.readouterr().out
 

@@ -283,7 +283,7 @@ def _hits(model: Callable[..., Any], options: Mapping[str, Any]) -> int:
 
 def test_the_cache_of_graphs_is_keyed_by_options(caching: None) -> None:
     model = nn.Linear(8, 4)
-    given: list[dict[str, Any]] = [
+    sequence: list[dict[str, Any]] = [
         {},
         {},
         {"freeze": True},
@@ -291,4 +291,4 @@ def test_the_cache_of_graphs_is_keyed_by_options(caching: None) -> None:
         {"freeze": True},
         {},
     ]
-    assert [_hits(model, options) for options in given] == [0, 1, 0, 0, 1, 1]
+    assert [_hits(model, options) for options in sequence] == [0, 1, 0, 0, 1, 1]

@@ -60,8 +60,8 @@ def test_an_event_of_zendnn_belongs_to_the_range_of_its_operator() -> None:
         ]
     )
     (inner,) = found.children
-    assert inner.told is not None
-    assert (inner.told.route, inner.children, found.offloaded) == ("eager", [], True)
+    assert inner.reported is not None
+    assert (inner.reported.route, inner.children, found.offloaded) == ("eager", [], True)
 
 
 def test_preparation_and_making_of_events_are_trimmed() -> None:

@@ -159,9 +159,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was given each time that plans of a graph were made."""
     made, optimize = [], front_end.optimize
 
-    def counted(*given: Any, **named: Any) -> Any:
-        made.append(given)
-        return optimize(*given, **named)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        made.append(arguments)
+        return optimize(*arguments, **named)
 
     monkeypatch.setattr(front_end, "optimize", counted)
     return made
@@ -269,16 +269,16 @@ def test_frozen_weights_are_looked_at_once() -> None:
 
 
 def test_a_snapshot_holds_until_something_changes() -> None:
-    given = (values(3), 7, values(4))
-    snapshot = _C._Snapshot([0, 2], given)
-    assert snapshot.holds(given)
-    assert snapshot.holds((given[0], 8, given[2]))
-    assert not snapshot.holds((given[0], 7, given[2].clone()))
-    assert not snapshot.holds(given[:2])
-    given[0].add_(1)
-    assert not snapshot.holds(given)
+    arguments = (values(3), 7, values(4))
+    snapshot = _C._Snapshot([0, 2], arguments)
+    assert snapshot.holds(arguments)
+    assert snapshot.holds((arguments[0], 8, arguments[2]))
+    assert not snapshot.holds((arguments[0], 7, arguments[2].clone()))
+    assert not snapshot.holds(arguments[:2])
+    arguments[0].add_(1)
+    assert not snapshot.holds(arguments)
     with pytest.raises(TypeError, match="int where it reads a tensor"):
-        _C._Snapshot([1], given)
+        _C._Snapshot([1], arguments)
 
 
 @pytest.mark.parametrize("number", [float, torch.tensor], ids=["float", "tensor"])
@@ -525,8 +525,8 @@ def test_memory_is_shared_as_in_eager_mode(function: Callable[..., Any]) -> None
         got, want = fast(*inputs), function(*others)
     torch.testing.assert_close((got, inputs), (want, others))
 
-    def shared(results: Any, given: tuple[Tensor, ...]) -> list[int]:
-        found = [*(results if isinstance(results, tuple) else (results,)), *given]
+    def shared(results: Any, arguments: tuple[Tensor, ...]) -> list[int]:
+        found = [*(results if isinstance(results, tuple) else (results,)), *arguments]
         memory = [tensor.untyped_storage().data_ptr() for tensor in found]
         return [memory.index(address) for address in memory]
 
@@ -912,8 +912,8 @@ def test_modes_of_torch_are_taken(
     stated = [line for line in plan.description().splitlines() if line.startswith("tune")]
     assert stated == ([] if tune is None else [tune])
     # torch passes no default on.
-    told = [record for record in caplog.messages if record.startswith("mode=")]
-    assert len(told) == (mode != "default")
+    reported = [record for record in caplog.messages if record.startswith("mode=")]
+    assert len(reported) == (mode != "default")
 
 
 def test_an_option_outweighs_a_mode() -> None:

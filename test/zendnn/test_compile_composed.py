@@ -49,29 +49,31 @@ def gradient(x: Tensor) -> Tensor:
 
 
 def with_value(x: Tensor) -> tuple[Tensor, Tensor]:
-    made: tuple[Tensor, Tensor] = torch.func.grad_and_value(lambda x: (x @ WEIGHT).tanh().sum())(x)
-    return made
+    result: tuple[Tensor, Tensor] = torch.func.grad_and_value(lambda x: (x @ WEIGHT).tanh().sum())(
+        x
+    )
+    return result
 
 
 def forward_gradient(x: Tensor) -> tuple[Tensor, Tensor]:
-    made: tuple[Tensor, Tensor] = torch.func.jvp(lambda x: F.gelu(x @ WEIGHT), (x,), (x + 1,))
-    return made
+    result: tuple[Tensor, Tensor] = torch.func.jvp(lambda x: F.gelu(x @ WEIGHT), (x,), (x + 1,))
+    return result
 
 
 def jacobian(x: Tensor) -> Tensor:
-    made: Tensor = torch.func.jacrev(lambda row: F.softmax(LAYER(row), -1))(x[0])
-    return made
+    result: Tensor = torch.func.jacrev(lambda row: F.softmax(LAYER(row), -1))(x[0])
+    return result
 
 
 def forward_jacobian(x: Tensor) -> Tensor:
-    made: Tensor = torch.func.jacfwd(lambda row: F.softmax(LAYER(row), -1))(x[0])
-    return made
+    result: Tensor = torch.func.jacfwd(lambda row: F.softmax(LAYER(row), -1))(x[0])
+    return result
 
 
 def pulled_back(x: Tensor) -> Tensor:
     y, pull = torch.func.vjp(lambda x: F.layer_norm(LAYER(x), [8]), x)
-    made: Tensor = pull(y)[0]
-    return made
+    result: Tensor = pull(y)[0]
+    return result
 
 
 def gradient_of_each(x: Tensor) -> Tensor:
@@ -204,8 +206,8 @@ def test_hooks_run_until_they_are_removed() -> None:
     net, seen = Net().eval(), []
     handles = [
         net.register_forward_hook(lambda *_: seen.append(1)),
-        net.first.register_forward_hook(lambda module, given, result: result + given[0]),
-        net.first.register_forward_pre_hook(lambda module, given: (given[0] * 2,)),
+        net.first.register_forward_hook(lambda module, arguments, result: result + arguments[0]),
+        net.first.register_forward_pre_hook(lambda module, arguments: (arguments[0] * 2,)),
     ]
     fast, _ = eager_rest(net)
     while True:

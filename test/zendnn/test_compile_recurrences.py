@@ -67,11 +67,11 @@ def test_lstms_compile_in_one_graph(options: dict[str, Any], dtype: torch.dtype)
     net, x = Net("LSTM", **options).to(dtype).eval(), values(6, 4, 8, dtype=dtype)
     with torch.no_grad():
         want = net(x)
-        made = compiled(net, fullgraph=True)
+        result = compiled(net, fullgraph=True)
         for _ in range(3):
-            torch.testing.assert_close(made(x), want)
-        assert operators(made, x) == operators(net, x)
-        (report,) = [ZENDNN.explain(made)]
+            torch.testing.assert_close(result(x), want)
+        assert operators(result, x) == operators(net, x)
+        (report,) = [ZENDNN.explain(result)]
         assert "graph 1" not in str(report)
 
 
@@ -81,12 +81,12 @@ def test_lstms_compile_in_one_graph(options: dict[str, Any], dtype: torch.dtype)
 def test_others_run_the_same_kernels_between_two_graphs(kind: str, options: dict[str, Any]) -> None:
     """Dynamo would trace them for one number of steps."""
     net = Net(kind, **options).eval()
-    made = compiled(net)
+    result = compiled(net)
     with torch.no_grad():
         for steps in (6, 9, 3):
             x = values(steps, 4, 8)
-            torch.testing.assert_close(made(x), net(x))
-            assert operators(made, x) == operators(net, x)
+            torch.testing.assert_close(result(x), net(x))
+            assert operators(result, x) == operators(net, x)
             assert bool(operators(net, x)) == (kind == "GRU")  # of RNNs, eager mode has no kernel
 
 
@@ -96,25 +96,25 @@ def test_a_compiled_lstm_takes_states_and_any_sizes(options: dict[str, Any]) -> 
     net = Net("LSTM", **options).eval()
     directions = 2 if options else 1
     with torch.no_grad():
-        made = compiled(net, dynamic=True)
+        result = compiled(net, dynamic=True)
         for steps, rows in ((6, 4), (9, 4), (3, 7), (5, 2)):
             x = values(*((rows, steps) if options else (steps, rows)), 8)
-            torch.testing.assert_close(made(x), net(x))
+            torch.testing.assert_close(result(x), net(x))
             state = tuple(values(directions, rows, 12, seed=i) for i in (1, 2))
-            torch.testing.assert_close(made(x, state), net(x, state))
+            torch.testing.assert_close(result(x, state), net(x, state))
         with pytest.raises((RuntimeError, torch._dynamo.exc.TorchDynamoException)):
-            made(values(5, 2, 8), tuple(values(directions, 9, 12) for _ in range(2)))
+            result(values(5, 2, 8), tuple(values(directions, 9, 12) for _ in range(2)))
 
 
 @of_products
 def test_a_compiled_lstm_follows_its_weights() -> None:
     net, x = Net("LSTM").eval(), values(6, 4, 8)
     with torch.no_grad():
-        made = compiled(net)
-        made(x)
+        result = compiled(net)
+        result(x)
         net.layer.weight_hh_l0.mul_(2)
         net.layer.bias_ih_l0.add_(1)
-        torch.testing.assert_close(made(x), net(x))
+        torch.testing.assert_close(result(x), net(x))
 
 
 @of_products
@@ -128,11 +128,11 @@ def test_other_backends_are_left_alone() -> None:
     with torch.no_grad(), pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(net, backend="eager", fullgraph=True)(x)
     trained = Net("LSTM", num_layers=2, dropout=0.5)
-    made = compiled(trained)
-    made(x)[0].sum().backward()
+    result = compiled(trained)
+    result(x)[0].sum().backward()
     assert trained.layer.weight_ih_l0.grad is not None
     with torch.no_grad(), torch.autocast("cpu"):
-        assert made(x)[1][0].dtype == trained(x)[1][0].dtype
+        assert result(x)[1][0].dtype == trained(x)[1][0].dtype
 
 
 @of_products
@@ -144,9 +144,9 @@ def test_exported_ones_run_in_one_call(kind: str, options: dict[str, Any]) -> No
         want = net(x)
         optimised = ZENDNN.optimize(net, (x,))
         program = ZENDNN.export(net, (x,))
-        for made in (optimised, copy.deepcopy(optimised), program.module()):
-            torch.testing.assert_close(made(x), want)
-            assert operators(made, x) == operators(net, x)
+        for result in (optimised, copy.deepcopy(optimised), program.module()):
+            torch.testing.assert_close(result(x), want)
+            assert operators(result, x) == operators(net, x)
     targets = [str(node.target) for node in program.graph.nodes]
     assert targets.count("zendnn.recurrence.default") == 1
 
@@ -154,9 +154,9 @@ def test_exported_ones_run_in_one_call(kind: str, options: dict[str, Any]) -> No
 @of_products
 def test_a_program_records_gradients_and_is_batched() -> None:
     net, x = nn.LSTM(8, 12).eval().requires_grad_(False), values(6, 4, 8)
-    made = ZENDNN.export(net, (x,)).module()
+    result = ZENDNN.export(net, (x,)).module()
     leaves = [x.clone().requires_grad_() for _ in range(2)]
-    for function, leaf in zip((made, net), leaves, strict=True):
+    for function, leaf in zip((result, net), leaves, strict=True):
         function(leaf)[0].sum().backward()
     torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
 
@@ -167,8 +167,8 @@ def test_the_operator_by_itself() -> None:
     x, h = values(6, 4, 8), values(1, 4, 12)
     with torch.no_grad():
         with counting():
-            made = call("gru", x, [h], gru._flat_weights, True, 1, False, False)
-        torch.testing.assert_close(tuple(made), gru(x, h))
+            result = call("gru", x, [h], gru._flat_weights, True, 1, False, False)
+        torch.testing.assert_close(tuple(result), gru(x, h))
         with pytest.raises(ValueError, match="there is no sru"):
             call("sru", x, [h], gru._flat_weights, True, 1, False, False)
         with pytest.raises(RuntimeError, match="has one state"):

@@ -161,9 +161,11 @@ def test_torch_gets_no_more_threads_than_the_quota_allows(
     cpus: float, threads: int, unchosen: None, tmp_path: Path
 ) -> None:
     torch.set_num_threads(6)
-    told = limit_threads(box(tmp_path, cpus))
+    reported = limit_threads(box(tmp_path, cpus))
     assert torch.get_num_threads() == threads
-    assert told.startswith(f"torch uses {threads} of 6 threads, since {tmp_path}") == (threads < 6)
+    assert reported.startswith(f"torch uses {threads} of 6 threads, since {tmp_path}") == (
+        threads < 6
+    )
 
 
 # At the import of torch
@@ -222,9 +224,9 @@ def test_the_import_counts_the_quota(default: int, tmp_path: Path) -> None:
     ids=str,
 )
 def test_one_line_of_the_log_tells(settings: dict[str, str], default: int, tmp_path: Path) -> None:
-    (threads,), told = imported(box(tmp_path, 1.0), **settings)
+    (threads,), reported = imported(box(tmp_path, 1.0), **settings)
     assert threads == "1"
-    (line,) = told.splitlines()
+    (line,) = reported.splitlines()
     assert "torch uses 1 of " in line
     assert line.endswith("the time of 1 CPUs; ZENDNN_CONTAINER_THREADS=0 leaves torch's number")
 
@@ -359,7 +361,9 @@ def test_the_launcher_says_that_a_quota_is_small(
     monkeypatch.setattr(launch, "read", lambda: machine)
     monkeypatch.setattr(container, "quota", lambda: (8.0, "/sys/fs/cgroup/cpu.max"))
     assert launch.main(["--dry-run", str(script)]) == 0
-    told = "64 cores share the time of 8 CPUs, which /sys/fs/cgroup/cpu.max allows: choose fewer"
-    assert told in capsys.readouterr().err
+    reported = (
+        "64 cores share the time of 8 CPUs, which /sys/fs/cgroup/cpu.max allows: choose fewer"
+    )
+    assert reported in capsys.readouterr().err
     assert launch.main(["--dry-run", "--cores", "0-7", str(script)]) == 0
     assert not capsys.readouterr().err

@@ -148,8 +148,8 @@ def test_a_file_of_choices_does_not_mix_those_of_emulated_cpus_with_others(tmp_p
     file = tmp_path / "choices"
     for emulated, ignored in (("zen3", 0), ("zen3", 0), ("zen2", 1)):
         written = file.read_bytes() if file.exists() else b""
-        told = run_python(TUNE, ZENDNN_TUNING_CACHE=str(file), ZENDNN_EMULATE=emulated)
-        assert int(told) == ignored
+        reported = run_python(TUNE, ZENDNN_TUNING_CACHE=str(file), ZENDNN_EMULATE=emulated)
+        assert int(reported) == ignored
         assert file.read_bytes().startswith(written)
         if ignored:
             assert len(file.read_bytes()) == len(written)

@@ -28,10 +28,10 @@ def events(function: Callable[[], object]) -> list[Event]:
 def optimised(module: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
     """``module`` optimised into plans, which have run on ``x``."""
     frozen = torch.jit.freeze(torch.jit.script(module.eval()))
-    made = torch.jit.optimize_for_inference(frozen)
+    result = torch.jit.optimize_for_inference(frozen)
     with torch.no_grad():
-        made(x)
-    return made
+        result(x)
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -196,8 +196,8 @@ def test_what_a_plan_does_not_take_runs_in_torch() -> None:
         batched = torch.vmap(fixed)(torch.stack([x, x + 1]))
         torch.testing.assert_close(batched[0], want, rtol=1e-4, atol=1e-5)
     inputs = [x.clone().requires_grad_() for _ in range(2)]
-    for given, model in zip(inputs, (fast, net), strict=True):
-        model(given).square().sum().backward()
+    for argument, model in zip(inputs, (fast, net), strict=True):
+        model(argument).square().sum().backward()
     torch.testing.assert_close(inputs[0].grad, inputs[1].grad, rtol=1e-4, atol=1e-5)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(fast(x), net(x), rtol=2e-2, atol=4e-2)

@@ -221,20 +221,20 @@ class Block(torch.nn.Module):
         q, k = (Z.rope(part, cos, sin) for part in (q, k))
         y = Z.sdpa(q, k, v, causal=True, cache=cache, position=position)
         y, x = Z.rms_norm(self.out(y.transpose(1, 2).flatten(2)), self.norm, residual=x)
-        made: Tensor = x + self.down(Z.silu_and_mul(self.up(y)))
-        return made
+        result: Tensor = x + self.down(Z.silu_and_mul(self.up(y)))
+        return result
 
 
 def in_steps(run: Callable[..., Tensor], model: Block) -> list[tuple[Tensor, list[Any]]]:
     """What a model returns for three positions in a row, and the events of each."""
-    made = []
+    result = []
     model.keys.zero_()
     model.values.zero_()
     for place in range(3):
         inputs = values(1, 1, 64, seed=place), *tables(1, 16), torch.tensor([place])
         with torch.no_grad(), torch.backends.zendnn.record() as events:
-            made.append((run(*inputs), list(events)))
-    return made
+            result.append((run(*inputs), list(events)))
+    return result
 
 
 @pytest.mark.parametrize("backend", ["zendnn", "inductor"])
@@ -243,11 +243,11 @@ def test_a_model_of_them_decodes_in_one_graph(backend: str) -> None:
     fast = torch.compile(model, backend=backend, fullgraph=True)
     with stock():
         wanted = in_steps(model, model)
-    made = in_steps(fast, model)
-    for (got, _), (want, _) in zip(made, wanted, strict=True):
+    result = in_steps(fast, model)
+    for (got, _), (want, _) in zip(result, wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
     if backend == "zendnn":
-        events = made[-1][1]
+        events = result[-1][1]
         assert {event.route for event in events} == {"plan"}
         steps = [event.implementation for event in events]
         assert steps.count("rope") == 2
@@ -304,8 +304,8 @@ class Calling(torch.nn.Module):
         super().__init__()
         self.function = function
 
-    def forward(self, *given: Any) -> Any:
-        return self.function(*given)
+    def forward(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
 
 
 def computing(names: list[str]) -> list[str]:
@@ -408,8 +408,8 @@ def test_vmap_is_a_loop(name: str) -> None:
         inputs[0].copy_(values(*inputs[0].shape, seed=seed))
     stacked = [torch.stack(parts) for parts in zip(*batch, strict=True)]
     got = torch.vmap(function)(*stacked)
-    made = [function(*inputs) for inputs in batch]
-    pairs = zip(*made, strict=True) if isinstance(made[0], tuple) else [made]
+    result = [function(*inputs) for inputs in batch]
+    pairs = zip(*result, strict=True) if isinstance(result[0], tuple) else [result]
     both = zip(got if isinstance(got, tuple) else [got], pairs, strict=True)
     for ours, theirs in both:
         torch.testing.assert_close(ours, torch.stack(list(theirs)), rtol=1e-4, atol=1e-5)

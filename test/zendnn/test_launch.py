@@ -200,8 +200,8 @@ def test_threads_wait_as_the_user_says(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_threads_follow_the_order_of_the_cores() -> None:
-    told = command(Instance((0, 2, 1, 3)), BOTH)
-    assert "OMP_PLACES='{0},{2},{1},{3}' taskset -c 0-3" in told
+    reported = command(Instance((0, 2, 1, 3)), BOTH)
+    assert "OMP_PLACES='{0},{2},{1},{3}' taskset -c 0-3" in reported
 
 
 @pytest.mark.parametrize(
@@ -343,20 +343,20 @@ def test_variables_bind_at_the_import_of_torch() -> None:
 def test_variables_are_arguments_of_bind(
     settings: dict[str, str], calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Any] = []
+    result: list[Any] = []
     monkeypatch.setattr(topology, "read", lambda: machine("epyc-7763-1s-nps1-smt"))
-    monkeypatch.setattr(torch, "set_num_threads", made.append)
+    monkeypatch.setattr(torch, "set_num_threads", result.append)
     monkeypatch.setattr(
         bind,
         "bind",
-        lambda cores=None, memory=None: made.append(
+        lambda cores=None, memory=None: result.append(
             {"memory": memory} if cores is None else {"cores": cores}
         ),
     )
     for name, value in settings.items():
         monkeypatch.setenv(f"ZENDNN_{name}", value)
     bind.bind_by_variables()
-    assert made == calls
+    assert result == calls
 
 
 def test_variables_that_cannot_be_followed_warn_once_each() -> None:
@@ -426,10 +426,10 @@ def test_instances_run_on_cores_of_their_own(
     code = "print(n, *os.sched_getaffinity(0), os.environ['OMP_NUM_THREADS'])"
     cores = f"{CPUS[0]},{CPUS[1]}"
     assert launched(script, code, "--instances", "2", "--cores", cores) == 0
-    told = capfd.readouterr()
-    assert sorted(told.out.splitlines()) == [f"[0] 2 {CPUS[0]} 1", f"[1] 2 {CPUS[1]} 1"]
-    assert told.err.splitlines()[-3].split() == ["instance", "CPUs", "code", "seconds"]
-    assert [line.split()[:3] for line in told.err.splitlines()[-2:]] == [
+    reported = capfd.readouterr()
+    assert sorted(reported.out.splitlines()) == [f"[0] 2 {CPUS[0]} 1", f"[1] 2 {CPUS[1]} 1"]
+    assert reported.err.splitlines()[-3].split() == ["instance", "CPUs", "code", "seconds"]
+    assert [line.split()[:3] for line in reported.err.splitlines()[-2:]] == [
         ["0", str(CPUS[0]), "0"],
         ["1", str(CPUS[1]), "0"],
     ]
@@ -493,9 +493,9 @@ def test_a_failure_ends_the_others_and_gives_the_code(
         "sys.exit(3) if i else time.sleep(60)"
     )
     assert launched(script, code, "--instances", "2") == 3
-    told = capfd.readouterr()
-    assert "[0] told to end" in told.out
-    assert [line.split()[2] for line in told.err.splitlines()[-2:]] == ["5", "3"]
+    reported = capfd.readouterr()
+    assert "[0] told to end" in reported.out
+    assert [line.split()[2] for line in reported.err.splitlines()[-2:]] == ["5", "3"]
 
 
 @needs_two_cpus
@@ -556,9 +556,9 @@ def test_a_wrong_option_is_refused_in_one_sentence(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch.main(arguments) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"error: {sentence}")
-    assert told.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert reported.startswith(f"error: {sentence}")
+    assert reported.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [["--instances", "0", "a.py"], ["--per", "core", "a.py"], []])
@@ -574,9 +574,9 @@ def test_a_machine_of_several_nodes_that_forbids_policies_leaves_memory_as_it_is
     monkeypatch.setattr(launch, "read", lambda: machine("epyc-7763-2s-nps1-smt"))
     monkeypatch.setattr(launch, "may_bind_memory", lambda: False)
     assert launched(script, "pass", "--dry-run", "--per", "socket") == 0
-    told = capsys.readouterr()
-    assert "memory is not bound" in told.err
-    assert "taskset -c 0-63 " in told.out
+    reported = capsys.readouterr()
+    assert "memory is not bound" in reported.err
+    assert "taskset -c 0-63 " in reported.out
     assert launched(script, "pass", "--dry-run", "--memory", "interleave") == 2
     assert "a container needs the capability SYS_NICE" in capsys.readouterr().err
 
@@ -592,8 +592,8 @@ def test_threads_of_torch_have_a_core_each_and_new_processes_that_of_the_first()
         "os.wait()\n"
     )
     program = Program((sys.executable, "-c", code))
-    told = shell(program.commands([Instance(CPUS[:2])], Tools.here()))
-    done = subprocess.run(["sh", "-c", told], capture_output=True, text=True, check=True)
+    reported = shell(program.commands([Instance(CPUS[:2])], Tools.here()))
+    done = subprocess.run(["sh", "-c", reported], capture_output=True, text=True, check=True)
     assert done.stdout == f"{[(cpu,) for cpu in CPUS[:2]]}\n{{{CPUS[0]}}}\n"
 
 
@@ -650,9 +650,9 @@ def test_a_search_ends_at_a_failure_and_shows_what_it_has(
     script: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert search(script, "print('why'); sys.exit(4 if n == 2 and i else 0)") == 4
-    told = capfd.readouterr()
-    assert "why\nerror: 2 x 1 CPUs (2 of 2): the script ended with code 4\n" in told.err
-    assert len(told.out.split("\n\n")[0].splitlines()) == 2
+    reported = capfd.readouterr()
+    assert "why\nerror: 2 x 1 CPUs (2 of 2): the script ended with code 4\n" in reported.err
+    assert len(reported.out.split("\n\n")[0].splitlines()) == 2
 
 
 @needs_two_cpus

@@ -107,8 +107,8 @@ def test_the_highest_level_tells_everything() -> None:
     out, err = run(COMPILED, ZENDNN_DEBUG_MODE="4")
     for kind in (",create:", ",exec,", "zendnn_verbose,plan,", "zendnn_verbose,torch,"):
         assert kind in out
-    for told in ("regions 1, operators in them 1", "changes by passes: ", "region zendnn_0:"):
-        assert told in err
+    for line in ("regions 1, operators in them 1", "changes by passes: ", "region zendnn_0:"):
+        assert line in err
 
 
 def test_level_3_tells_what_is_done() -> None:

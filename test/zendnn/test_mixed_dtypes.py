@@ -96,8 +96,8 @@ class Model(nn.Module):
         for i, constant in enumerate(constants):
             self.register_buffer(f"constant_{i}", constant)
 
-    def forward(self, *given: Tensor) -> Any:
-        return self.function(*given, *self.buffers())
+    def forward(self, *arguments: Tensor) -> Any:
+        return self.function(*arguments, *self.buffers())
 
 
 def frozen(model: nn.Module, *inputs: Tensor) -> Any:
@@ -191,9 +191,9 @@ def test_a_module_that_was_frozen_for_one_dtype_takes_inputs_of_two_as_stock_doe
         fast = frozen(model, *plain)
         slow = torch.jit.freeze(torch.jit.trace(model, plain))
         for dtypes in dtypes_of(len(sizes), few=False):
-            given = [x.to(dtype) for x, dtype in zip(plain, dtypes, strict=True)]
+            arguments = [x.to(dtype) for x, dtype in zip(plain, dtypes, strict=True)]
             where = f"{name} of {dtypes}"
-            assert_as_stock(partial(fast, *given), partial(slow, *given), where)
+            assert_as_stock(partial(fast, *arguments), partial(slow, *arguments), where)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -209,8 +209,8 @@ def test_states_of_another_dtype_are_refused_as_by_stock(kind: Any) -> None:
                 assert_as_stock(run, run, str((kind, own, dtypes)))
 
 
-def _first(net: nn.Module, *given: Any) -> Tensor:
-    y: Tensor = net(*given)[0]
+def _first(net: nn.Module, *arguments: Any) -> Tensor:
+    y: Tensor = net(*arguments)[0]
     return y
 
 

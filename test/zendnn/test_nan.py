@@ -246,9 +246,9 @@ class Net(nn.Module):
         self.layer, self.function, self.kept = layer, copy.deepcopy(function), kept
 
     def forward(self, x: Tensor, y: Tensor, *z: Tensor) -> list[Tensor]:
-        made = self.layer(x, y) if isinstance(self.layer, (Pair, Sum)) else self.layer(x)
-        results = [self.function(made, *z), F.softmax(y, -1), F.log_softmax(y, -1)]
-        return [*results, made] if self.kept else results
+        result = self.layer(x, y) if isinstance(self.layer, (Pair, Sum)) else self.layer(x)
+        results = [self.function(result, *z), F.softmax(y, -1), F.log_softmax(y, -1)]
+        return [*results, result] if self.kept else results
 
 
 @dataclass(frozen=True)

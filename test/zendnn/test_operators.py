@@ -114,5 +114,5 @@ def test_functions_make_floats_unless_torch_lets_them_keep_integers(
     algorithm: str, floats: bool
 ) -> None:
     b = Builder()
-    made: Any = b.eltwise(algorithm, b.input(random(2)))
-    assert (made.dtype == SOME_FLOAT) == floats
+    result: Any = b.eltwise(algorithm, b.input(random(2)))
+    assert (result.dtype == SOME_FLOAT) == floats

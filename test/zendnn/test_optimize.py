@@ -74,7 +74,7 @@ def test_sizes_and_values_that_choose_something_else_are_refused() -> None:
     fast = optimize(net, (x, 0.5, True, "a"), dynamic_shapes=shapes)
     for model in (fast, pickle.loads(pickle.dumps(fast))):
         assert_same(model, net, values(4, 8), 0.5, True, "a")
-        for given, message in (
+        for arguments, message in (
             (
                 (x[:2], 0.5, True, "a"),
                 r"^x is \(2, 8\); the program takes .* from 4 to inf: export",
@@ -84,7 +84,7 @@ def test_sizes_and_values_that_choose_something_else_are_refused() -> None:
             ((x, 0.5, True, "b"), "^name is 'b'; the program was exported for 'a': export the"),
         ):
             with pytest.raises(ValueError, match=message):
-                model(*given)
+                model(*arguments)
 
 
 def test_sizes_out_of_their_range_are_refused() -> None:
@@ -317,8 +317,8 @@ def test_a_module_whose_program_cannot_be_functional_is_not_traced() -> None:
     assert [Path(w.filename).name for w in warned if "functional" in str(w.message)] == [
         Path(__file__).name
     ]
-    for given, results in zip((x, -x), expected, strict=True):
-        torch.testing.assert_close(fast(given), results)
+    for argument, result in zip((x, -x), expected, strict=True):
+        torch.testing.assert_close(fast(argument), result)
 
 
 def test_a_program_that_cannot_be_functional_runs_as_it_is_and_a_warning_says_so() -> None:

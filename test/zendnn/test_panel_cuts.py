@@ -132,7 +132,7 @@ print(ZENDNN._C._cpu()["nodes"], torch.get_num_threads(), banded)
 def test_products_in_bands_and_weights_that_all_threads_place_are_right(tmp_path: Path) -> None:
     write(SMALL, tmp_path)
     settings = {"OMP_WAIT_POLICY": "passive", "ZENDNN_TUNING_BUDGET": "0"}
-    told = run_python(RIGHT, ZENDNN_EMULATE=str(tmp_path), **settings)
-    nodes, threads, banded = map(int, told.split())
+    reported = run_python(RIGHT, ZENDNN_EMULATE=str(tmp_path), **settings)
+    nodes, threads, banded = map(int, reported.split())
     assert (nodes, threads) == (2, 8)
     assert banded

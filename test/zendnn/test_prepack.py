@@ -514,5 +514,5 @@ def test_plain_weights_are_used_if_they_are_faster(monkeypatch: pytest.MonkeyPat
 def test_the_fake_kernel_converts_a_layer_without_bias() -> None:
     with FakeTensorMode():
         x, weight = torch.empty(3, 200), torch.empty(200, 200)
-        made = torch.ops.zendnn.prepacked(x, weight, None, [], [], [], 1, 0, torch.bfloat16)
-    assert made.dtype == torch.bfloat16
+        result = torch.ops.zendnn.prepacked(x, weight, None, [], [], [], 1, 0, torch.bfloat16)
+    assert result.dtype == torch.bfloat16

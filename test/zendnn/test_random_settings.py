@@ -113,9 +113,9 @@ def ask(server: Server, path: Path) -> list[str] | str:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    made = Server(ANSWERS, env=environment(), seconds=SECONDS)
-    yield made
-    made.stop()
+    result = Server(ANSWERS, env=environment(), seconds=SECONDS)
+    yield result
+    result.stop()
 
 
 @dataclass(frozen=True)
@@ -272,12 +272,12 @@ VALUES = st.one_of(
 )
 
 
-def check_settings(given: Mapping[str, str]) -> None:
+def check_settings(variables: Mapping[str, str]) -> None:
     """Run the model with these variables."""
     with tempfile.TemporaryDirectory() as folder:
         # A value that is a path must not lead out of the folder.
-        inside = {name: f"{folder}/{x.replace('/', '_')}" for name, x in given.items()}
-        used = {name: inside[name] if name in PATHS and x else x for name, x in given.items()}
+        inside = {name: f"{folder}/{x.replace('/', '_')}" for name, x in variables.items()}
+        used = {name: inside[name] if name in PATHS and x else x for name, x in variables.items()}
         done = subprocess.run(
             [sys.executable, "-c", CHILD],
             capture_output=True,
@@ -287,17 +287,17 @@ def check_settings(given: Mapping[str, str]) -> None:
         )
     error = done.stderr.decode(errors="replace")
     assert done.returncode == 0, f"{error[-2000:]}\n{used}"
-    told = set()
+    reported = set()
     for line in error.splitlines():
         assert line.startswith('"'), f"{line}\n{used}"
         sentence = json.loads(line)
         name = re.split("[ :]", sentence)[0]
-        assert name in given, sentence
-        assert given[name] not in words(VARIABLES[name]), f"README has this value: {sentence}"
-        assert name not in told, f"told twice: {sentence}"
+        assert name in variables, sentence
+        assert variables[name] not in words(VARIABLES[name]), f"README has this value: {sentence}"
+        assert name not in reported, f"told twice: {sentence}"
         assert not re.search(r"[\n\v\f\r]", sentence), f"{sentence!r} has several lines"
-        told.add(name)
-    event(f"{len(told)} told")
+        reported.add(name)
+    event(f"{len(reported)} told")
 
 
 # Without shrinking, since each try takes seconds.

@@ -815,8 +815,8 @@ class JoinedWithItsInput(nn.Module):
         self.layer, self.first = nn.Linear(inputs, outputs), first
 
     def forward(self, x: Tensor) -> Tensor:
-        made = self.layer(x)
-        return torch.cat([made, x] if self.first else [x, made], -1)
+        result = self.layer(x)
+        return torch.cat([result, x] if self.first else [x, result], -1)
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)

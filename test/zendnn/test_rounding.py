@@ -149,14 +149,14 @@ def test_a_variable_sets_the_default(
     monkeypatch.delenv(name, raising=False)
     if value is not None:
         monkeypatch.setenv(name, value)
-    told = run_python(
+    reported = run_python(
         "import torch\n"
         "from torch.backends.zendnn import _options, passes\n"
         "print(passes.is_enabled('round_as_eager'))\n"
         "print(_options.Options.of(None).emulate_precision_casts)\n"
         "print(_options.Options.of({'emulate_precision_casts': False}).emulate_precision_casts)"
     )
-    assert told.split() == [str(rounds), str(rounds), "False"]
+    assert reported.split() == [str(rounds), str(rounds), "False"]
 
 
 def test_another_value_is_refused() -> None:

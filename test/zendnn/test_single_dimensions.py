@@ -30,12 +30,12 @@ class Made(nn.Module):
         self.weights = nn.ParameterList(weights)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        made = self.make(x, *self.weights)
+        result = self.make(x, *self.weights)
         joined = []
-        for dim in range(made.dim()):
-            other = F.relu(made + 1)
-            joined.append(torch.cat([made, other] if self.first else [other, made], dim))
-            joined.append(torch.cat([other, made * 2, other], dim))
+        for dim in range(result.dim()):
+            other = F.relu(result + 1)
+            joined.append(torch.cat([result, other] if self.first else [other, result], dim))
+            joined.append(torch.cat([other, result * 2, other], dim))
         return joined
 
 

@@ -36,13 +36,13 @@ class Net(nn.Module):
 def compare(ours: Forward, theirs: Forward, *shapes: tuple[int, ...]) -> None:
     """Call both three times with inputs that they may change."""
     for seed in range(3):
-        given = [values(*shape, seed=seed) for shape in shapes]
-        others = copy.deepcopy(given)
+        arguments = [values(*shape, seed=seed) for shape in shapes]
+        others = copy.deepcopy(arguments)
         with torch.no_grad():
-            got = ours(*given)
+            got = ours(*arguments)
             with stock():
                 expected = theirs(*others)
-        torch.testing.assert_close((got, given), (expected, others), check_stride=True)
+        torch.testing.assert_close((got, arguments), (expected, others), check_stride=True)
 
 
 def padded(net: Net, x: Tensor) -> Tensor:

@@ -215,9 +215,9 @@ class Fuzzer:
 
 def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str]) -> None:
     """Write, or replace, a folder whose ``repeat.py`` repeats a find."""
-    made = folder.with_name(f".{folder.name}")
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(parents=True)
+    result = folder.with_name(f".{folder.name}")
+    shutil.rmtree(result, ignore_errors=True)
+    result.mkdir(parents=True)
     text = _REPEAT.format(
         title=f"{verdict.outcome} on {verdict.front_end}: {' '.join(model.operators())}",
         detail=verdict.detail.replace("\\", "/").replace('"""', "'''"),
@@ -226,22 +226,22 @@ def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str])
         source=source(model),
         front_end=verdict.front_end,
     )
-    (made / "repeat.py").write_text(text)
-    shutil.copyfile(str(check_module.__file__), made / "check.py")
+    (result / "repeat.py").write_text(text)
+    shutil.copyfile(str(check_module.__file__), result / "check.py")
     runs = [list(tensors(model, inputs).values()) for inputs in model.inputs]
     weights = tensors(model, list(model.weights().values()))
-    torch.save({"weights": weights, "runs": runs}, made / "tensors.pt")
+    torch.save({"weights": weights, "runs": runs}, result / "tensors.pt")
     shutil.rmtree(folder, ignore_errors=True)
-    made.rename(folder)
+    result.rename(folder)
 
 
 def describe(summary: Summary, known: Sequence[str]) -> str:
     """Return a readable summary."""
     lines = [f"{summary.models} models, {summary.none} for which NNSmith found no graph"]
     for front_end, kind in FRONT_ENDS.items():
-        told = {o: n for (f, o), n in sorted(summary.outcomes.items()) if f == front_end}
-        if told:
-            counts = "".join(f"  {n} {o}" for o, n in told.items())
+        reported = {o: n for (f, o), n in sorted(summary.outcomes.items()) if f == front_end}
+        if reported:
+            counts = "".join(f"  {n} {o}" for o, n in reported.items())
             plans = f"; {summary.planned[front_end]} with plans" if kind.plans else ""
             lines.append(f"  {front_end:15}{counts}{plans}")
     never = sorted(set(known) - set(summary.operators))

@@ -228,11 +228,11 @@ def _compiler(dynamic: bool) -> FrontEnd:
         return torch.compile(module, backend=backend, dynamic=dynamic, options=options or None)
 
     def graph(module: torch.nn.Module, inputs: Inputs) -> Any:
-        made = compiled(module, "aot_eager")
+        result = compiled(module, "aot_eager")
 
-        def run(*given: torch.Tensor) -> Results:
+        def run(*arguments: torch.Tensor) -> Results:
             with torch._dynamo.config.patch(fail_on_recompile_limit_hit=False):
-                results: Results = made(*given)
+                results: Results = result(*arguments)
                 return results
 
         return run
@@ -325,11 +325,11 @@ class Session:
 
     def call(self, step: Step) -> Outcome:
         """Call the model; raise what it raises."""
-        given = _copies(step.inputs)
-        results = self._run(*given)
-        memory = _memory(results, (*given, *self._module.buffers()))
+        arguments = _copies(step.inputs)
+        results = self._run(*arguments)
+        memory = _memory(results, (*arguments, *self._module.buffers()))
         moved = frozenset(i for i, (x, copy) in enumerate(self._kept) if not _same(x, copy))
-        copies = tuple(x.clone() for x in (*results, *given))
+        copies = tuple(x.clone() for x in (*results, *arguments))
         self._kept += zip(results, copies, strict=False)
         return Outcome(copies, memory, moved)
 
@@ -397,11 +397,11 @@ def run_alone(
         warnings.simplefilter("ignore")
         try:
             if stock:
-                made = (way.graph or way.stock)(module, runs[0])
+                result = (way.graph or way.stock)(module, runs[0])
             else:
-                made = way.ours(way.stock(module, runs[0]))
+                result = way.ours(way.stock(module, runs[0]))
             for inputs in runs:
-                made(*_copies(inputs))
+                result(*_copies(inputs))
         except Exception:  # it need not take the model
             return
 
@@ -421,15 +421,15 @@ def _checked(
         Frozen and exported models share those that they write.
         """
         module = _module(code, weights, lower)
-        made = prepare(module, inputs)
+        result = prepare(module, inputs)
         _write(module, weights)
-        return made, module
+        return result, module
 
     def tried(module: torch.nn.Module, inputs: Inputs) -> Any:
-        made = way.stock(module, inputs)
+        result = way.stock(module, inputs)
         if isinstance(calls[0].expected, Outcome):
-            made(*_copies(inputs))
-        return made
+            result(*_copies(inputs))
+        return result
 
     try:
         with _stock():
@@ -437,7 +437,7 @@ def _checked(
     except Exception as error:
         return Verdict("refused", front_end, _line(error))
     try:
-        made = way.ours(stock)
+        result = way.ours(stock)
     except Exception as error:
         return Verdict("raises", front_end, _line(error))
 
@@ -461,7 +461,7 @@ def _checked(
             yield theirs
 
     captured, known = outcomes(), 0  # few models need it, and some of them at each call
-    session = Session(made, module)
+    session = Session(result, module)
     for number, call in enumerate(calls):
         session.prepare(call.step)
         verdict = _verdict(code, session, call, lower, way)
@@ -499,9 +499,9 @@ def _checked(
         return Verdict("same", front_end)
     # With the weights of the last call, it may raise as stock does.
     with torch.backends.zendnn.record() as events, suppress(Exception):
-        made(*_copies(inputs))
+        result(*_copies(inputs))
     steps = sum(event.route == "plan" for event in events)
-    methods = torch.backends.zendnn.explain(made).as_dict()["methods"]
+    methods = torch.backends.zendnn.explain(result).as_dict()["methods"]
     regions = [region for method in methods for region in method["regions"]]
     builds = [built for region in regions for built in region["built"]]
     wrong = [name for built in builds for name in built["wrong"]]
@@ -540,8 +540,8 @@ def _verdict(
 def _module(code: Code, weights: Weights, lower: torch.dtype) -> torch.nn.Module:
     """Return a model whose weights may be written."""
     copied = {name: x.clone() for name, x in weights.items()}
-    made: torch.nn.Module = code.classes(lower)["Model"](copied)
-    return made.eval()
+    result: torch.nn.Module = code.classes(lower)["Model"](copied)
+    return result.eval()
 
 
 def _read(module: torch.nn.Module) -> Weights:
@@ -572,7 +572,7 @@ def _foretold(code: Code, call: Call, lower: torch.dtype) -> list[tuple[int, ...
     from torch._subclasses.fake_tensor import FakeTensorMode, MetadataMismatchError
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    module, given = _module(code, call.weights, lower), _copies(call.step.inputs)
+    module, arguments = _module(code, call.weights, lower), _copies(call.step.inputs)
     # Blocks ask fake tensors for numbers, which they have beside them.
     with (
         config.patch(fake_tensor_propagate_real_tensors=True),
@@ -581,7 +581,7 @@ def _foretold(code: Code, call: Call, lower: torch.dtype) -> list[tuple[int, ...
         for name, x in module.named_buffers():
             setattr(module, name, mode.from_tensor(x, static_shapes=True))
         try:
-            results = module(*(mode.from_tensor(x, static_shapes=True) for x in given))
+            results = module(*(mode.from_tensor(x, static_shapes=True) for x in arguments))
         except MetadataMismatchError:
             return None
         return [_strides(x) for x in results]
@@ -717,8 +717,8 @@ def _run(
         module = classes["Nudged" if nudge else "Model"](
             {name: prepared(x.clone()) for name, x in weights.items()}
         ).eval()
-        given = [prepared(x) for x in _copies(inputs)]
-        return (*module(*given), *given)
+        arguments = [prepared(x) for x in _copies(inputs)]
+        return (*module(*arguments), *arguments)
 
 
 def _close(ours: torch.Tensor, stock: torch.Tensor, lower: torch.dtype) -> bool:

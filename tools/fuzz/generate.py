@@ -69,11 +69,11 @@ def _changed(
     for _ in range(TRIES):
         changed = change(model, rng)
         dtype = torch.bfloat16 if model.bf16 else torch.float32
-        made = Code(source(changed)).classes(dtype)["Model"]
+        result = Code(source(changed)).classes(dtype)["Model"]
         weights = tensors(changed, list(changed.weights().values()))
         try:
             with torch.no_grad():
-                made(weights)(*tensors(changed, changed.inputs[0]).values())
+                result(weights)(*tensors(changed, changed.inputs[0]).values())
         except (IndexError, RuntimeError, ValueError):
             continue
         return changed
@@ -103,7 +103,7 @@ def _attempt(seed: int, nodes: int, bf16: bool) -> Model | None:
     numpy.random.seed(seed)
     torch.manual_seed(seed)
     try:
-        made = model_gen(
+        result = model_gen(
             OPERATOR_SET,
             rng.choice(["symbolic-cinit", "concolic", "concolic"]),
             rng.randint(1, nodes),
@@ -119,7 +119,7 @@ def _attempt(seed: int, nodes: int, bf16: bool) -> Model | None:
     except Exception:  # NNSmith's assertions and Z3 raise all kinds of errors
         return None
     random.seed(seed)
-    return _model(made, seed, rng, bf16)
+    return _model(result, seed, rng, bf16)
 
 
 def _model(graph: Any, seed: int, rng: random.Random, bf16: bool) -> Model | None:

@@ -139,15 +139,15 @@ def _class(model: Model, name: str, nudged: bool) -> str:
     headers = {node.result: node.operator for node in model.nodes if node.is_header}
     for under, nodes in itertools.groupby(model.nodes, lambda node: node.under):
         block = list(nodes)
-        made = [line for node in block for line in _lines(node, nudged)]
+        result = [line for node in block for line in _lines(node, nudged)]
         if under:
             for node in block:
                 dtype = FLOAT if node.dtype == "float32" else f"torch.{node.dtype}"
                 lines += [f"        {node.result} = torch.zeros({node.shape}, dtype={dtype})"]
             is_loop = headers[under].startswith("for")
             head = f"for _ in range({under}):" if is_loop else f"if {under} > 0:"
-            made = [head, *(f"    {line}" for line in made)]
-        lines += [f"        {line}" for line in made]
+            result = [head, *(f"    {line}" for line in result)]
+        lines += [f"        {line}" for line in result]
     lines += [f"        return ({', '.join(model.outputs)},)"]
     return "\n".join(lines) + "\n"
 
@@ -168,18 +168,18 @@ def _tensor(data: Data, seed: int, bf16: bool) -> torch.Tensor:
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {data.name}".encode()))
     dtype = getattr(torch, data.dtype)
     if dtype.is_floating_point:
-        made = KINDS[data.kind](data.shape, generator)
-        made = made.to(torch.bfloat16 if bf16 else dtype)
+        result = KINDS[data.kind](data.shape, generator)
+        result = result.to(torch.bfloat16 if bf16 else dtype)
     elif dtype == torch.bool:
-        made = torch.rand(data.shape, generator=generator) < 0.5
+        result = torch.rand(data.shape, generator=generator) < 0.5
     elif data.kind == "permutation":
-        made = torch.randperm(data.shape[0], generator=generator)
+        result = torch.randperm(data.shape[0], generator=generator)
     elif data.kind in INTEGERS:
-        made = INTEGERS[data.kind](data, generator)
+        result = INTEGERS[data.kind](data, generator)
     else:
         low = 0 if data.kind == "index" else -data.limit
-        made = torch.randint(low, data.limit, data.shape, generator=generator).to(dtype)
-    return LAYOUTS[data.layout](made)
+        result = torch.randint(low, data.limit, data.shape, generator=generator).to(dtype)
+    return LAYOUTS[data.layout](result)
 
 
 def _normal(shape: Shape, generator: torch.Generator) -> torch.Tensor:
@@ -195,9 +195,9 @@ def _special(values: Sequence[float]) -> Any:
     """Return a distribution in which a tenth of the elements are the given values."""
 
     def draw(shape: Shape, generator: torch.Generator) -> torch.Tensor:
-        made = _normal(shape, generator)
+        result = _normal(shape, generator)
         chosen = torch.tensor(values)[torch.randint(len(values), shape, generator=generator)]
-        return torch.where(torch.rand(shape, generator=generator) < 0.1, chosen, made)
+        return torch.where(torch.rand(shape, generator=generator) < 0.1, chosen, result)
 
     return draw
 
@@ -208,26 +208,26 @@ NO_IDS = (-5, -6, -1000, 1000, 2**31, -(2**40))
 
 def _one_wrong(data: Data, generator: torch.Generator) -> torch.Tensor:
     """Return integers of which one is no id."""
-    made = torch.randint(-data.limit, data.limit, data.shape, generator=generator)
-    place = torch.randint(max(made.numel(), 1), (), generator=generator)
+    result = torch.randint(-data.limit, data.limit, data.shape, generator=generator)
+    place = torch.randint(max(result.numel(), 1), (), generator=generator)
     wrong = torch.tensor(NO_IDS)[torch.randint(len(NO_IDS), (), generator=generator)]
-    return torch.where(torch.arange(made.numel()).view(made.shape) == place, wrong, made)
+    return torch.where(torch.arange(result.numel()).view(result.shape) == place, wrong, result)
 
 
 def _offsets(data: Data, generator: torch.Generator) -> torch.Tensor:
-    made = torch.randint(0, data.limit, data.shape, generator=generator).sort()[0]
-    made[:1] = 0
-    return made
+    result = torch.randint(0, data.limit, data.shape, generator=generator).sort()[0]
+    result[:1] = 0
+    return result
 
 
 def _wrong_offsets(data: Data, generator: torch.Generator) -> torch.Tensor:
     """Return offsets that do not begin at 0, or exceed the number of ids."""
-    made = _offsets(data, generator)
+    result = _offsets(data, generator)
     if torch.rand((), generator=generator) < 0.5:
-        made[-1:] = data.limit + 1
+        result[-1:] = data.limit + 1
     else:
-        made += 1
-    return made
+        result += 1
+    return result
 
 
 #: Distributions of the elements of integer tensors, beside uniform ones.

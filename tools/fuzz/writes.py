@@ -188,8 +188,8 @@ class _Writer:
             for x in operands
         ]
         expression = template.format(*places, float="{float}", **self._part(shapes[0]))
-        given = [torch.zeros(self._shapes[x]) for x in read]
-        result = _result(expression, given, [_zeros(x) for x in weights])
+        arguments = [torch.zeros(self._shapes[x]) for x in read]
+        result = _result(expression, arguments, [_zeros(x) for x in weights])
         if result is None:
             return None
         shape, dtype = tuple(result.shape), str(result.dtype).removeprefix("torch.")
@@ -249,7 +249,7 @@ def _result(
     values |= {f"w{i}": x for i, x in enumerate(weights)}
     text = expression.format(*values, float="torch.float32", **{name: name for name in values})
     try:
-        made: torch.Tensor = eval(text, {"torch": torch, "F": F, **values})
+        result: torch.Tensor = eval(text, {"torch": torch, "F": F, **values})
     except (IndexError, RuntimeError, TypeError):
         return None
-    return made
+    return result

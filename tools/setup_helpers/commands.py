@@ -44,10 +44,10 @@ def _install(editable: bool) -> None:
     # running: a later `import setuptools` fails in this process.
     if importlib.machinery.PathFinder.find_spec("pip") is None:
         raise SetupError(f"{sys.executable} has no pip: install it (python -m ensurepip)")
-    made = assemble(editable=editable)
+    result = assemble(editable=editable)
     with tempfile.TemporaryDirectory(prefix="torch-zendnn-") as folder:
-        wheel.install(wheel.write(made, Path(folder)))
-    print(f"installed {wheel.DISTRIBUTION} {made.version} for {sys.executable}")
+        wheel.install(wheel.write(result, Path(folder)))
+    print(f"installed {wheel.DISTRIBUTION} {result.version} for {sys.executable}")
 
 
 def install(_: argparse.Namespace) -> None:
@@ -66,9 +66,9 @@ def bdist_wheel(arguments: argparse.Namespace) -> None:
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise SetupError(f"cannot write to {folder}: name another folder with --dist-dir")
-    made = wheel.write(assemble(), folder)
-    wheel.write_beside(made)
-    print(made)
+    result = wheel.write(assemble(), folder)
+    wheel.write_beside(result)
+    print(result)
 
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {

@@ -229,8 +229,8 @@ def ops_header(table: Any) -> str:
     lines += [f"  {name}," for name in table.OPERATORS]
     lines.append("};\n")
     for name in dict.fromkeys(name for row in table.OPERATORS.values() for name in _names(row)):
-        given = "Values& values" if name.startswith("infer_") else "Builder& builder"
-        lines.append(f"void {name}({given}, const Node& node);")
+        parameter = "Values& values" if name.startswith("infer_") else "Builder& builder"
+        lines.append(f"void {name}({parameter}, const Node& node);")
     lines.append("\n// Attributes, by family.\nnamespace attr {")
     for family, specs in families.items():
         lines.append(f"struct {family} {{")
@@ -351,9 +351,9 @@ def _in_torch(mappings: Sequence[Any], *parameters: str) -> str:
     if not mappings:
         return "nullptr"
     name = mappings[0].name.removeprefix("aten::").partition(".")[0]
-    given = ", ".join(x.target or json.dumps(x.literal) for x in mappings[0].arguments)
+    arguments = ", ".join(x.target or json.dumps(x.literal) for x in mappings[0].arguments)
     taken = ", ".join(f"[[maybe_unused]] {parameter}" for parameter in parameters)
-    return f"[]({taken}) {{ return at::{name}({given}); }}"
+    return f"[]({taken}) {{ return at::{name}({arguments}); }}"
 
 
 def _float(number: float) -> str:

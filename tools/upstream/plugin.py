@@ -132,14 +132,14 @@ def _optimize_exported() -> None:
             torch.testing.assert_close(ours, theirs, equal_nan=True, check_stride=False, **near)
 
     def module(self: Any, *args: Any, **kwargs: Any) -> Any:
-        made = original(self, *args, **kwargs)
+        result = original(self, *args, **kwargs)
         with mock.patch.object(program, "module", original):
             optimized = torch.backends.zendnn.optimize(self)
         # It has buffers of its own; in a list, it is no part of the module.
-        made.zendnn_optimized = [copy.deepcopy(optimized)]
-        made.register_forward_pre_hook(keep, with_kwargs=True)
-        made.register_forward_hook(check, with_kwargs=True)
-        return made
+        result.zendnn_optimized = [copy.deepcopy(optimized)]
+        result.register_forward_pre_hook(keep, with_kwargs=True)
+        result.register_forward_hook(check, with_kwargs=True)
+        return result
 
     program.module = module
 

@@ -101,11 +101,11 @@ class Calls(nn.Module):  # type: ignore[misc]
         self.counts: list[int] = []
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
-        given, results, counts = list(inputs), [], []
+        arguments, results, counts = list(inputs), [], []
         for call in self.calls:
-            made = call(*[given.pop(0) for _ in call.places])
-            counts.append(len(made))
-            results += made
+            result = call(*[arguments.pop(0) for _ in call.places])
+            counts.append(len(result))
+            results += result
         self.counts = counts
         return results
 
@@ -153,12 +153,14 @@ class Run:
     shared: frozenset[tuple[int, int]]
 
     @staticmethod
-    def of(results: list[Tensor], given: list[Tensor], *, defined: bool = True) -> Run:
+    def of(results: list[Tensor], arguments: list[Tensor], *, defined: bool = True) -> Run:
         """Look at what a call made of its inputs and weights."""
-        memory = [x.untyped_storage().data_ptr() if x.numel() else 0 for x in (*results, *given)]
+        memory = [
+            x.untyped_storage().data_ptr() if x.numel() else 0 for x in (*results, *arguments)
+        ]
         pairs = itertools.product(range(len(results)), range(len(memory)))
         same = ((i, j) for i, j in pairs if i != j and memory[i] and memory[i] == memory[j])
-        return Run(results if defined else [x.zero_() for x in results], given, frozenset(same))
+        return Run(results if defined else [x.zero_() for x in results], arguments, frozenset(same))
 
 
 #: Returns calls with these inputs, compiled.
@@ -194,9 +196,9 @@ def cases(info: Any, most: int | None = None) -> Iterator[Case]:
             drawn = {zlib.crc32(f"{name} {dtype} {n}".encode()): n for n in numbers}
             numbers = sorted(drawn[key] for key in sorted(drawn)[:most])
         for way, number in itertools.product(WAYS, numbers):
-            made = _case(info, samples[number], way)
-            if made is not None:
-                yield Case(name, dtype, number, way, *made)
+            result = _case(info, samples[number], way)
+            if result is not None:
+                yield Case(name, dtype, number, way, *result)
 
 
 def _case(info: Any, sample: Any, way: str) -> tuple[Call, list[Tensor]] | None:
@@ -234,10 +236,10 @@ def _captured(calls: Calls, count: int) -> fx.GraphModule:
 def directly(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     """Compile with the backend, without Dynamo."""
     with tracing(TracingContext(FakeTensorMode())):
-        made: Callable[..., Any] = _compile.compile_graph(
+        result: Callable[..., Any] = _compile.compile_graph(
             _captured(calls, len(inputs)), inputs, options=OPTIONS
         )
-    return made
+    return result
 
 
 def through_dynamo(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]:
@@ -252,13 +254,13 @@ def through_dynamo(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]
 def without_plans(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     """Compile with AOTAutograd alone."""
     with tracing(TracingContext(FakeTensorMode())):
-        made: Callable[..., Any] = aot_module_simplified(
+        result: Callable[..., Any] = aot_module_simplified(
             _captured(calls, len(inputs)),
             inputs,
             fw_compiler=lambda graph, _: graph.forward,
             keep_inference_input_mutations=True,
         )
-    return made
+    return result
 
 
 @contextlib.contextmanager
@@ -271,11 +273,11 @@ def plans_of_all() -> Iterator[None]:
 # Comparison.
 
 
-def check(given: Sequence[Case], compiler: Compiler = directly) -> list[Verdict]:
+def check(cases: Sequence[Case], compiler: Compiler = directly) -> list[Verdict]:
     """Run cases in one compiled graph, and compare them with stock torch's eager mode."""
-    unfit = {id(case): reason for case in given if (reason := _unfit(case))}
-    fit = [case for case in given if id(case) not in unfit]
-    verdicts = [Verdict(case, "skipped", unfit[id(case)]) for case in given if id(case) in unfit]
+    unfit = {id(case): reason for case in cases if (reason := _unfit(case))}
+    fit = [case for case in cases if id(case) not in unfit]
+    verdicts = [Verdict(case, "skipped", unfit[id(case)]) for case in cases if id(case) in unfit]
     if not fit:
         return verdicts
     for verdict in _compare(fit, compiler):
@@ -301,8 +303,10 @@ def _stock(cases: Sequence[Case]) -> list[Run]:
     torch.manual_seed(0)
     with torch.no_grad(), torch.backends.zendnn.flags(enabled=False):
         return [
-            Run.of(call(*given), [*given, *call.buffers()], defined=case.name not in UNDEFINED)
-            for case, call, given in zip(cases, calls.calls, inputs, strict=True)
+            Run.of(
+                call(*arguments), [*arguments, *call.buffers()], defined=case.name not in UNDEFINED
+            )
+            for case, call, arguments in zip(cases, calls.calls, inputs, strict=True)
         ]
 
 
@@ -319,7 +323,7 @@ def _compare(cases: Sequence[Case], compiler: Compiler) -> list[Verdict]:
     """Run cases, compiled, and compare them; what is said of one may be the fault of another."""
     stock = _stock(cases)
     calls, inputs = _copied(cases)
-    flat = [x for given in inputs for x in given]
+    flat = [x for arguments in inputs for x in arguments]
     with torch.no_grad(), listening() as left, torch.backends.zendnn.record() as events:
         try:
             compiled = compiler(calls, flat)
@@ -329,9 +333,9 @@ def _compare(cases: Sequence[Case], compiler: Compiler) -> list[Verdict]:
             return [Verdict(case, "lost", first_line(error)) for case in cases]
     planned = any(event.route == "plan" for event in events)
     verdicts = []
-    for case, call, given, theirs in zip(cases, calls.calls, inputs, stock, strict=True):
-        made = [results.pop(0) for _ in theirs.results]
-        ours = Run.of(made, [*given, *call.buffers()], defined=case.name not in UNDEFINED)
+    for case, call, arguments, theirs in zip(cases, calls.calls, inputs, stock, strict=True):
+        result = [results.pop(0) for _ in theirs.results]
+        ours = Run.of(result, [*arguments, *call.buffers()], defined=case.name not in UNDEFINED)
         difference = _difference(case, ours, theirs)
         outcome = "lost" if difference else "left" if left else "passed"
         verdicts.append(Verdict(case, outcome, difference or next(iter(left), ""), planned))

@@ -47,8 +47,8 @@ def _companion(base: Path, folder: Path) -> Path:
 def drop_in(options: argparse.Namespace) -> int:
     """Make a torch wheel with ZenDNN inside."""
     companion = options.companion or _companion(options.base, options.out)
-    made = drop_ins.make(options.base, companion, options.out)
-    for path in (made, *wheel.write_beside(made)):
+    result = drop_ins.make(options.base, companion, options.out)
+    for path in (result, *wheel.write_beside(result)):
         print(path)
     return 0
 

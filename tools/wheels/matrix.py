@@ -132,14 +132,14 @@ class Log:
 
 def retag(path: Path) -> Path:
     """Give a wheel the platform tag that auditwheel finds; return its new path."""
-    with wheel_file.opened(path) as made:
-        old = tag_of(made)
+    with wheel_file.opened(path) as result:
+        old = tag_of(result)
         new = audit(path).tag(old.python)
-        name = f"{made.info}/WHEEL"
-        text = made.text("WHEEL").replace(f"Tag: {old}\n", f"Tag: {new}\n")
-        files = {**made.files, name: content(text.encode())}
+        name = f"{result.info}/WHEEL"
+        text = result.text("WHEEL").replace(f"Tag: {old}\n", f"Tag: {new}\n")
+        files = {**result.files, name: content(text.encode())}
         target = path.with_name(path.name.replace(str(old), str(new)))
-        wheel_file.write(target, made.info, files)
+        wheel_file.write(target, result.info, files)
     if target != path:
         path.unlink()
     return target
@@ -147,8 +147,8 @@ def retag(path: Path) -> Path:
 
 def _serves(path: Path, policy: str) -> bool:
     """Return whether a wheel's tag promises that it runs on the systems of `policy`."""
-    with wheel_file.opened(path) as made:
-        tag = tag_of(made)
+    with wheel_file.opened(path) as result:
+        tag = tag_of(result)
     asked = parse_tag(f"{tag.python}-{policy}_{tag.cpu}", policy)
     return tag.glibc is not None and asked.glibc is not None and tag.glibc <= asked.glibc
 
@@ -166,10 +166,10 @@ def _kept(stamp: Path, inputs: str) -> Path | None:
     """Return the wheel of an earlier run with the same inputs, if it is still there."""
     try:
         noted = json.loads(stamp.read_text(encoding="utf-8"))
-        made = Path(noted["wheel"])
+        result = Path(noted["wheel"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return made if noted.get("inputs") == inputs and made.is_file() else None
+    return result if noted.get("inputs") == inputs and result.is_file() else None
 
 
 def _folder(cell: Cell, settings: Settings) -> Path:
@@ -193,12 +193,14 @@ def _build(cell: Cell, python: Path, out: Path, settings: Settings, log: Log, jo
     if settings.policy:
         options = link_stubs.make(tree / "stubs", settings.policy, machine())
         environ["LDFLAGS"] = " ".join([*options, os.environ.get("LDFLAGS", "")]).strip()
-    made = retag(Path(log.run([venv, "setup.py", "bdist_wheel", "-d", folder], environ)))
-    if settings.policy and not _serves(made, settings.policy):
-        raise SetupError(f"{made.name} needs a newer system than {settings.policy}: see {log.path}")
-    target = out / f"torch-{cell.torch}" / made.name
+    result = retag(Path(log.run([venv, "setup.py", "bdist_wheel", "-d", folder], environ)))
+    if settings.policy and not _serves(result, settings.policy):
+        raise SetupError(
+            f"{result.name} needs a newer system than {settings.policy}: see {log.path}"
+        )
+    target = out / f"torch-{cell.torch}" / result.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(made, target)
+    shutil.move(result, target)
     return target
 
 
@@ -217,19 +219,19 @@ def _cell(
     folder = FOLDER / cell.name
     stamp, inputs = folder / "done.json", _inputs(cell, settings)
     try:
-        made = _kept(stamp, inputs) if resume else None
-        state = "kept" if made else "built"
-        if made is None:
+        output = _kept(stamp, inputs) if resume else None
+        state = "kept" if output else "built"
+        if output is None:
             log = Log(cell.name, folder / "log.txt")
             say(f"{cell.name}: building with {python}; its log is {log.path}")
-            made = _build(cell, python, out, settings, log, jobs)
-            wheel.write_beside(made)
-        wrong = [name for name, found in check.check(made).items() if found.wrong]
+            output = _build(cell, python, out, settings, log, jobs)
+            wheel.write_beside(output)
+        wrong = [name for name, found in check.check(output).items() if found.wrong]
         if wrong:
-            raise SetupError(f"{made} fails the checks {', '.join(wrong)}")
-        write_atomic(stamp, json.dumps({"inputs": inputs, "wheel": str(made)}).encode())
-        size = f"{made.stat().st_size / 1e6:.1f} MB"
-        result = Result(cell, state, f"{made} ({size})")
+            raise SetupError(f"{output} fails the checks {', '.join(wrong)}")
+        write_atomic(stamp, json.dumps({"inputs": inputs, "wheel": str(output)}).encode())
+        size = f"{output.stat().st_size / 1e6:.1f} MB"
+        result = Result(cell, state, f"{output} ({size})")
     except SetupError as error:
         result = Result(cell, "failed", str(error))
     return replace(result, seconds=time.monotonic() - started)

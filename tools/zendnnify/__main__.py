@@ -17,17 +17,17 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         prog="python -m tools.zendnnify",
         description="Writes the ZenDNN variants of files of a PyTorch, oneDNN or ideep tree, or "
         "converts a whole PyTorch tree in place.",
         epilog="Exit status: 0 done; 1 something would change (--check) or a rule is lost "
         "(--drift); 2 an error; 130 interrupted.",
     )
-    made.add_argument(
+    result.add_argument(
         "paths", nargs="*", metavar="PATH", help="files and folders of the tree (default: all)"
     )
-    what = made.add_mutually_exclusive_group(required=True)
+    what = result.add_mutually_exclusive_group(required=True)
     what.add_argument("--project-directory", type=Path, metavar="TREE")
     what.add_argument("--in-place", type=Path, metavar="TREE", help="convert a PyTorch tree itself")
     what.add_argument("--revert", type=Path, metavar="TREE", help="undo --in-place")
@@ -40,18 +40,20 @@ def parser() -> argparse.ArgumentParser:
         metavar=("OLD", "NEW"),
         help="compare what the rules match in two trees, or in releases with a lock",
     )
-    made.add_argument("--output-directory", type=Path, metavar="OUT")
-    made.add_argument("--json", action="store_true", help="with --drift: all rules, as JSON")
-    made.add_argument("--check", action="store_true", help="change nothing; list what would change")
-    made.add_argument(
+    result.add_argument("--output-directory", type=Path, metavar="OUT")
+    result.add_argument("--json", action="store_true", help="with --drift: all rules, as JSON")
+    result.add_argument(
+        "--check", action="store_true", help="change nothing; list what would change"
+    )
+    result.add_argument(
         "--explain", metavar="FILE", help="show each substitution in FILE and its rule"
     )
-    made.add_argument(
+    result.add_argument(
         "--force",
         action="store_true",
         help="with --in-place or --revert: also where files differ from what is known",
     )
-    return made
+    return result
 
 
 def main(arguments: list[str] | None = None) -> int:

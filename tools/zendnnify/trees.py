@@ -163,8 +163,8 @@ class Tree:
             ZendnnifyError: a path is not in the tree.
         """
         found: dict[str, Source] = {}
-        for given in paths:
-            path = self._inside(given)
+        for name in paths:
+            path = self._inside(name)
             if (self.root / path).is_dir():
                 below = "" if path == "." else glob.escape(path) + "/"
                 found |= {source.path: source for source in self._matching((below + "*",))}
@@ -172,15 +172,15 @@ class Tree:
                 found[path] = self.source(path)
         return [found[path] for path in sorted(found)]
 
-    def _inside(self, given: str) -> str:
-        for candidate in (self.root / given, Path(given).absolute()):
+    def _inside(self, path: str) -> str:
+        for candidate in (self.root / path, Path(path).absolute()):
             if candidate.exists():
                 try:
                     return candidate.resolve().relative_to(self.root).as_posix()
                 except ValueError:
                     continue
         raise ZendnnifyError(
-            f"{given} is not a file or folder of {self.root}; name it relative to that folder"
+            f"{path} is not a file or folder of {self.root}; name it relative to that folder"
         )
 
     def _matching(self, globs: tuple[str, ...]) -> list[Source]:

@@ -100,8 +100,8 @@ def tensors(result: Any) -> list[Tensor]:
 def call(function: Callable[..., Any], inputs: Mapping[str, Any]) -> list[Tensor]:
     """Return what a model makes of copies of its inputs, with the same random numbers each time."""
     torch.manual_seed(0)
-    given = {k: x.clone() if isinstance(x, Tensor) else x for k, x in inputs.items()}
-    return tensors(function(**given))
+    arguments = {k: x.clone() if isinstance(x, Tensor) else x for k, x in inputs.items()}
+    return tensors(function(**arguments))
 
 
 def difference(got: list[Tensor], want: list[Tensor]) -> float:
@@ -147,11 +147,11 @@ def moved(tiny: Tiny, inputs: Mapping[str, Any]) -> float:
 
 def nudged(model: nn.Module, seed: int) -> nn.Module:
     """Return a copy of a model, whose weights are changed by rounding."""
-    made = copy.deepcopy(model)
+    result = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
-    for weight in filter(is_float, made.parameters()):
+    for weight in filter(is_float, result.parameters()):
         weight.mul_(1 + NUDGE * torch.randint(-1, 2, weight.shape, generator=generator))
-    return made
+    return result
 
 
 def is_float(x: Any) -> bool:
@@ -167,9 +167,9 @@ class Positional(nn.Module):  # type: ignore[misc]  # torch is Any here
         self.names = [name for name, x in inputs.items() if isinstance(x, Tensor)]
         self.others = {k: x for k, x in inputs.items() if not isinstance(x, Tensor)}
 
-    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        made = self.model(**dict(zip(self.names, given, strict=True)), **self.others)
-        return tuple(tensors(made))
+    def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        result = self.model(**dict(zip(self.names, arguments, strict=True)), **self.others)
+        return tuple(tensors(result))
 
 
 def broadcast(function: Callable[..., Tensor], bh_indices: bool = True) -> Callable[..., Tensor]:
@@ -198,12 +198,12 @@ def exported(tiny: Tiny, backend: str) -> Callable[..., Any]:
 def frozen(tiny: Tiny) -> Callable[..., Any]:
     """Return the model, traced, frozen and optimised for inference."""
     wrapped = Positional(tiny.model, tiny.inputs).eval()
-    given = tuple(tiny.inputs[name] for name in wrapped.names)
+    arguments = tuple(tiny.inputs[name] for name in wrapped.names)
     # torch.jit.trace refuses vmap.
     plain = {"_vmap_for_bhqkv": broadcast, "TransformGetItemToIndex": contextlib.nullcontext}
     with stock(), mock.patch.dict(vars(masking_utils), plain):
         torch.manual_seed(0)
-        traced = torch.jit.trace(wrapped, given, check_trace=False, strict=False)
+        traced = torch.jit.trace(wrapped, arguments, check_trace=False, strict=False)
     fast = torch.jit.optimize_for_inference(torch.jit.freeze(traced.eval()))
     return Taking(fast, wrapped.names)
 
@@ -215,8 +215,8 @@ class Taking:
     function: Callable[..., Any]
     names: list[str]
 
-    def __call__(self, **given: Any) -> Any:
-        return self.function(*(given[name] for name in self.names))
+    def __call__(self, **arguments: Any) -> Any:
+        return self.function(*(arguments[name] for name in self.names))
 
 
 def check(tiny: Tiny, way: str, *, timed: bool = True) -> Way:

@@ -292,7 +292,7 @@ def _with_images(model: nn.Module, drawn: Inputs) -> Inputs:
     ids = ids.masked_fill(ids == token, 3)
     count = sum(part.numel() for part in parts) // WIDTH // len(ids)
     images = ids.new_full((len(ids), count), token)
-    made = {"input_ids": torch.cat([ids[:, :2], images, ids[:, 2:]], 1)}
+    result = {"input_ids": torch.cat([ids[:, :2], images, ids[:, 2:]], 1)}
     if "attention_mask" in drawn:
-        made["attention_mask"] = torch.cat([torch.ones_like(images), drawn["attention_mask"]], 1)
-    return drawn | made
+        result["attention_mask"] = torch.cat([torch.ones_like(images), drawn["attention_mask"]], 1)
+    return drawn | result

@@ -232,20 +232,20 @@ def names() -> list[str]:
 
 def small(config: PretrainedConfig, given: Mapping[str, Any]) -> PretrainedConfig:
     """Return a small configuration of the same kind; ``given`` may name ``'part.number'``."""
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, parameter in inspect.signature(type(config).__init__).parameters.items():
         value = getattr(config, name, parameter.default)
         if isinstance(value, PretrainedConfig):
             inner = {k.split(".", 1)[1]: v for k, v in given.items() if k.startswith(name + ".")}
-            made[name] = small(value, inner).to_dict()
+            result[name] = small(value, inner).to_dict()
         elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name != "self":
             shrunk = _shrunk(name, value)
             chosen = name == "out_features" and value != getattr(type(config)(), name)
             kept = parameter.default is not None or shrunk != value or chosen
             if shrunk is not parameter.empty and kept:
-                made[name] = shrunk
-    made |= {k: v for k, v in given.items() if "." not in k}
-    return type(config)(**made)
+                result[name] = shrunk
+    result |= {k: v for k, v in given.items() if "." not in k}
+    return type(config)(**result)
 
 
 def _shrunk(name: str, default: Any) -> Any:
@@ -263,16 +263,18 @@ def model_class(config: PretrainedConfig) -> type[nn.Module]:
     for name in ("MODEL_MAPPING", *modeling_auto.__all__):
         if name.endswith("_MAPPING") and type(config) in getattr(modeling_auto, name):
             found = getattr(modeling_auto, name)[type(config)]
-            made: type[nn.Module] = found[0] if isinstance(found, tuple) else found
-            return made
+            result: type[nn.Module] = found[0] if isinstance(found, tuple) else found
+            return result
     raise NotBuilt("transformers has no model of it")
 
 
 def configuration(name: str) -> PretrainedConfig:
     """Return the small configuration of an architecture."""
     if parts := PARTS.get(name):
-        made = {part: small(CONFIG_MAPPING[of](), GIVEN.get(of, {})) for part, of in parts.items()}
-        return CONFIG_MAPPING[name](**{part: config.to_dict() for part, config in made.items()})
+        result = {
+            part: small(CONFIG_MAPPING[of](), GIVEN.get(of, {})) for part, of in parts.items()
+        }
+        return CONFIG_MAPPING[name](**{part: config.to_dict() for part, config in result.items()})
     return small(CONFIG_MAPPING[name](), GIVEN.get(name, {}))
 
 

@@ -74,8 +74,8 @@ def summary(reports: Sequence[Report]) -> str:
     """Return the numbers of outcomes, and the faults."""
     lines = [f"{len(reports)} architectures, {len(_built(reports))} built"]
     for way, outcomes, mean in _counts(reports):
-        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        lines.append(f"  {way}: {told}{f'; {mean} of stock time' if mean else ''}")
+        reported = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        lines.append(f"  {way}: {reported}{f'; {mean} of stock time' if mean else ''}")
     faults = [(r.name, way) for r in reports for way in r.ways if way.is_ours]
     return "\n".join([*lines, *(f"fault: {name}, {w.way}: {_told(w)}" for name, w in faults)])
 

@@ -83,8 +83,8 @@ class Off(torch.nn.Module):
 
 def fake(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     """Add a front end ``fake`` that is off by a value."""
-    made = FrontEnd(lambda module, inputs: module, lambda module: Off(module, value))
-    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": made})
+    result = FrontEnd(lambda module, inputs: module, lambda module: Off(module, value))
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": result})
 
 
 def computing(expression: str) -> check_module.Code:
@@ -123,8 +123,8 @@ def test_generated_models_run_and_have_the_declared_shapes() -> None:
     for index in range(12):
         model = generate(11, index, 5)
         code = check_module.Code(source(model)).classes(torch.float32)
-        made = code["Model"](tensors(model, list(model.weights().values())))
-        results = made(*tensors(model, model.inputs[0]).values())
+        result = code["Model"](tensors(model, list(model.weights().values())))
+        results = result(*tensors(model, model.inputs[0]).values())
         shapes = {node.result: node.shape for node in model.nodes}
         assert [tuple(x.shape) for x in results] == [shapes[name] for name in model.outputs]
 
@@ -180,8 +180,8 @@ def test_an_implementation_that_was_struck_off_is_a_find_despite_a_right_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     built = {"refused": "", "wrong": ["jit:avx2 for aten::linear"]}
-    told = {"methods": [{"regions": [{"built": [built]}], "left_out": None}]}
-    explained = SimpleNamespace(as_dict=lambda: told)
+    reported = {"methods": [{"regions": [{"built": [built]}], "left_out": None}]}
+    explained = SimpleNamespace(as_dict=lambda: reported)
     monkeypatch.setattr(torch.backends.zendnn, "explain", lambda _: explained)
     verdict = checked(CHAIN, "trace")
     assert (verdict.outcome, verdict.detail) == ("struck", "jit:avx2 for aten::linear")
@@ -237,8 +237,8 @@ def test_another_error_than_stocks_is_found(
             raise error
         return inputs
 
-    made = FrontEnd(lambda module, inputs: module, lambda module: run)
-    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": made})
+    result = FrontEnd(lambda module, inputs: module, lambda module: run)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": result})
     verdict = checked(REFUSED, "fake")
     assert verdict.outcome == outcome
     assert verdict.is_find == (outcome != "same")
@@ -378,7 +378,7 @@ def test_compiled_models_run_plans(front_end: str) -> None:
 def test_a_graph_that_stays_as_it_is_is_told(
     front_end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*given: Any, **named: Any) -> None:
+    def fail(*arguments: Any, **named: Any) -> None:
         raise RuntimeError("no reason")
 
     monkeypatch.setattr(_compile.InferenceGraph, "of", fail)
@@ -474,9 +474,9 @@ class OneBuffer:
         self.results: list[torch.Tensor] = []
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made = self.module(*inputs)
-        self.results = self.results or list(made)
-        return tuple(own.copy_(x) for own, x in zip(self.results, made, strict=True))
+        result = self.module(*inputs)
+        self.results = self.results or list(result)
+        return tuple(own.copy_(x) for own, x in zip(self.results, result, strict=True))
 
 
 class OneConstant(OneBuffer):
@@ -564,9 +564,9 @@ TWICE = Model(
 
 def test_blocks_that_run_another_number_of_times_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     once = replace(TWICE, nodes=tuple(replace(node, under="") for node in TWICE.nodes))
-    made = check_module.Code(source(once)).classes(torch.float32)["Model"]
+    result = check_module.Code(source(once)).classes(torch.float32)["Model"]
     front_end = FrontEnd(
-        lambda module, inputs: module, lambda module: made(dict(module.named_buffers()))
+        lambda module, inputs: module, lambda module: result(dict(module.named_buffers()))
     )
     monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
     assert checked(TWICE, "fake").detail.startswith("inputs 0: result 0 is off")
@@ -640,11 +640,11 @@ def test_the_command_prints_a_summary_and_succeeds_without_a_find(
     monkeypatch.setattr(Worker, "check", lambda self, model, front_ends: [outcome])
     arguments = ["--seed", "1", "--count", "3", "--front-end", "eager", "--out", str(tmp_path)]
     assert command.main(arguments) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("seed 1\n")
-    assert "3 models" in told
-    assert "3 same" in told
-    assert "finds: 0" in told
+    reported = capsys.readouterr().out
+    assert reported.startswith("seed 1\n")
+    assert "3 models" in reported
+    assert "3 same" in reported
+    assert "finds: 0" in reported
 
 
 def test_the_command_fails_and_names_the_folder_of_a_find(
@@ -669,15 +669,15 @@ def test_a_run_without_a_plan_fails(
         found = [Verdict("same", "compile", steps=steps), Verdict("same", "eager")]
         monkeypatch.setattr(Worker, "check", lambda self, model, names, found=found: found)
         assert command.main(arguments) == code
-        told = capsys.readouterr().out
-        assert ("no plan ran on: compile\n" in told) == bool(code)
-        assert f"30 same; {30 * steps} with plans" in told
+        reported = capsys.readouterr().out
+        assert ("no plan ran on: compile\n" in reported) == bool(code)
+        assert f"30 same; {30 * steps} with plans" in reported
 
 
 def test_slow_front_ends_get_a_share_of_the_models() -> None:
     def chosen(**options: Any) -> list[list[str]]:
-        given = argparse.Namespace(**{"seed": 3, "index": None, "front_end": None, **options})
-        fuzzer = command.Fuzzer(given)
+        arguments = argparse.Namespace(**{"seed": 3, "index": None, "front_end": None, **options})
+        fuzzer = command.Fuzzer(arguments)
         return [fuzzer._front_ends(index) for index in range(300)]
 
     names = list(check_module.FRONT_ENDS)

@@ -89,10 +89,10 @@ def test_a_whole_tree_gets_the_converted_primitives_and_blis(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "BUILD", tmp_path / "build")
-    made = module.GENERATED / "third_party"
+    result = module.GENERATED / "third_party"
     assert module.third_party() == {
-        "third_party/zendnn": made / "zendnn",
-        "third_party/adeep": made / "adeep",
+        "third_party/zendnn": result / "zendnn",
+        "third_party/adeep": result / "adeep",
         "third_party/blis": trees["blis"],
     }
     assert [tree for tree, _ in runs] == [trees["onednn"], trees["ideep"]]
@@ -186,9 +186,9 @@ def test_configures_then_compiles(
 
 def test_a_build_for_a_sanitizer_stays_beside_the_other(machine: SimpleNamespace) -> None:
     machine.library.unlink()
-    made = module.BUILD / "thread/lib" / machine.library.name
-    made.parent.mkdir(parents=True)
-    made.write_bytes(b"")
+    result = module.BUILD / "thread/lib" / machine.library.name
+    result.parent.mkdir(parents=True)
+    result.write_bytes(b"")
     assert module.build({**machine.environ, "MAX_JOBS": "3"}, "thread") == (TORCH, TREES)
     cmake, _, ninja = machine.log.read_text().splitlines()
     assert f"-B {module.BUILD}/thread " in cmake
@@ -253,8 +253,8 @@ def test_sources_of_blis_are_built_with_make(
 @pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
 def test_ccache_serves_other_folders_with_precompiled_headers(tmp_path: Path) -> None:
     """As CMake compiles them: a header, and a source that includes others by absolute path."""
-    made = [_compile_through_ccache(tmp_path / name, tmp_path / "cache") for name in ("a", "b")]
-    assert made[0] == made[1]
+    result = [_compile_through_ccache(tmp_path / name, tmp_path / "cache") for name in ("a", "b")]
+    assert result[0] == result[1]
     counted = subprocess.run(
         ["ccache", "--print-stats"],
         env={**os.environ, "CCACHE_DIR": str(tmp_path / "cache")},

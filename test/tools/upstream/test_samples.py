@@ -35,18 +35,18 @@ def case(function: Callable[..., Any], *inputs: Any, name: str = "it") -> Case:
     return Case(name, torch.float32, 0, "inputs", *split(function, *inputs))
 
 
-def split(function: Callable[..., Any], *given: Any) -> tuple[module.Call, list[Tensor]]:
-    call = module.Call(function, (given, {}), ())
-    return call, [x for x in given if isinstance(x, Tensor)]
+def split(function: Callable[..., Any], *arguments: Any) -> tuple[module.Call, list[Tensor]]:
+    call = module.Call(function, (arguments, {}), ())
+    return call, [x for x in arguments if isinstance(x, Tensor)]
 
 
 def changed(change: Callable[[list[Tensor], Sequence[Tensor]], Any]) -> module.Compiler:
     """A compiler whose results are changed."""
 
     def compiler(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]:
-        def run(*given: Tensor) -> Any:
-            results = calls(*given)
-            return change(results, given) or results
+        def run(*arguments: Tensor) -> Any:
+            results = calls(*arguments)
+            return change(results, arguments) or results
 
         return run
 
@@ -87,9 +87,9 @@ def test_as_many_samples_are_drawn_as_asked_for_and_always_the_same() -> None:
 def test_what_differs_from_eager_mode_is_lost(
     change: Callable[[list[Tensor], Sequence[Tensor]], Any], reason: str
 ) -> None:
-    def wrong(results: list[Tensor], given: Sequence[Tensor]) -> Any:
-        made = change(results, given)
-        return made if isinstance(made, list) else results
+    def wrong(results: list[Tensor], arguments: Sequence[Tensor]) -> Any:
+        result = change(results, arguments)
+        return result if isinstance(result, list) else results
 
     (verdict,) = module.check([case(torch.abs, -torch.rand(2, 3))], changed(wrong))
     assert verdict.outcome == "lost"
@@ -102,9 +102,9 @@ def test_float64_decides_where_stock_is_inexact() -> None:
     def inexact(x: Tensor) -> Tensor:
         return (x + x[1]) - x[1]
 
-    exact = changed(lambda results, given: [torch.tensor([1.0, 1e8, -1e8])])
+    exact = changed(lambda results, arguments: [torch.tensor([1.0, 1e8, -1e8])])
     assert [v.outcome for v in module.check([case(inexact, x)], exact)] == ["passed"]
-    wrong = changed(lambda results, given: [torch.tensor([1.0, 1e8, -2e8])])
+    wrong = changed(lambda results, arguments: [torch.tensor([1.0, 1e8, -2e8])])
     assert [v.outcome for v in module.check([case(inexact, x)], wrong)] == ["lost"]
 
 
@@ -169,9 +169,9 @@ def test_imported_operators_are_found_by_name() -> None:
 def test_a_lost_case_is_the_exit_code(
     lost: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = case(torch.abs, torch.rand(2))
-    verdicts = [Verdict(given, "passed"), Verdict(given, "left", "why")]
-    verdicts += [Verdict(given, "lost", "it differs")] * lost
+    example = case(torch.abs, torch.rand(2))
+    verdicts = [Verdict(example, "passed"), Verdict(example, "left", "why")]
+    verdicts += [Verdict(example, "lost", "it differs")] * lost
     monkeypatch.setattr(module, "run", lambda *_: iter(verdicts))
     assert module.main([]) == lost
     printed = capsys.readouterr().out

@@ -65,8 +65,8 @@ def test_a_second_openmp_is_wrong(
     make_base: Write, make_companion: Write, tmp_path: Path, auditor: Auditor
 ) -> None:
     base = make_base(files={"torch.libs/libgomp-a3.so.1": b""})
-    made = drop_in.make(base, make_companion(), tmp_path)
-    assert "OpenMP 2" in wrong(made)["libraries"]
+    result = drop_in.make(base, make_companion(), tmp_path)
+    assert "OpenMP 2" in wrong(result)["libraries"]
 
 
 @pytest.mark.usefixtures("auditor")

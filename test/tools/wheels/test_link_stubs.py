@@ -65,18 +65,18 @@ def test_an_unknown_policy_is_refused_with_those_that_are_known() -> None:
 
 def test_a_program_needs_no_newer_system_and_runs_on_this_one(tmp_path: Path) -> None:
     options = module.make(tmp_path / "stubs", "manylinux_2_28", CPU)
-    source, made = tmp_path / "program.cpp", tmp_path / "program"
+    source, result = tmp_path / "program.cpp", tmp_path / "program"
     source.write_text(PROGRAM)
-    subprocess.run(["c++", "-std=c++20", source, *options, "-o", made], check=True)
+    subprocess.run(["c++", "-std=c++20", source, *options, "-o", result], check=True)
     needed = subprocess.run(
-        ["readelf", "--version-info", "--wide", made], capture_output=True, text=True, check=True
+        ["readelf", "--version-info", "--wide", result], capture_output=True, text=True, check=True
     ).stdout
     newest = module.newest_versions("manylinux_2_28", CPU)
     found = re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI)_([\d.]+)", needed)
     assert {family for family, _ in found} >= {"GLIBC", "GLIBCXX"}
     for family, number in found:
         assert tuple(map(int, number.split("."))) <= newest[family], (family, number)
-    subprocess.run([made], check=True, timeout=20)
+    subprocess.run([result], check=True, timeout=20)
 
 
 def test_a_tool_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

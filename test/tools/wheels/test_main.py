@@ -22,12 +22,12 @@ def test_a_drop_in_comes_with_what_it_is_made_from_and_passes_the_checks(
     wheels = ["--base", str(make_base()), "--companion", str(make_companion())]
     out = tmp_path / "dist"
     assert main(["drop-in", *wheels, "--out", str(out)]) == 0
-    made = [str(out / (DROP_IN + suffix)) for suffix in ("", ".cdx.json", ".provenance.json")]
-    assert capsys.readouterr().out.splitlines() == made
-    assert sorted(map(str, out.iterdir())) == made
-    assert main(["check", made[0]]) == 0
+    result = [str(out / (DROP_IN + suffix)) for suffix in ("", ".cdx.json", ".provenance.json")]
+    assert capsys.readouterr().out.splitlines() == result
+    assert sorted(map(str, out.iterdir())) == result
+    assert main(["check", result[0]]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == made[0]
+    assert lines[0] == result[0]
     assert [line.split()[:2] for line in lines[1:]] == [
         [name, "ok"]
         for name in ("name", "platform", "libraries", "size", "record", "licences", "sbom")

@@ -180,16 +180,16 @@ def test_retagging_changes_the_tag_alone(
     path = companion(tmp_path)
     with wheel_file.opened(path) as wheel:
         before = {name: found.read() for name, found in wheel.files.items()}
-    made = module.retag(path)
-    assert [path.name for path in tmp_path.iterdir()] == [made.name]
-    assert made.name.endswith("-cp311-cp311-manylinux_2_34_x86_64.whl")
-    with wheel_file.opened(made) as wheel:
+    result = module.retag(path)
+    assert [path.name for path in tmp_path.iterdir()] == [result.name]
+    assert result.name.endswith("-cp311-cp311-manylinux_2_34_x86_64.whl")
+    with wheel_file.opened(result) as wheel:
         after = {name: found.read() for name, found in wheel.files.items()}
         assert wheel.tags == ("cp311-cp311-manylinux_2_34_x86_64",)
         assert wheel_file.wrong_records(wheel) == ()
     changed = {name.split("/")[1] for name in before if before[name] != after[name]}
     assert changed == {"WHEEL", "RECORD"}
-    assert module.retag(made) == made
+    assert module.retag(result) == result
 
 
 def test_a_failing_step_tells_its_last_line_and_where_the_rest_is(tmp_path: Path) -> None:

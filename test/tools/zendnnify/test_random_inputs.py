@@ -85,9 +85,9 @@ def check_run(tree: Path, out: Path, *more: str) -> None:
     assert generate.run(tree, out, list(more) or None).changes == []
     fresh = out.parent / "fresh"
     generate.run(tree, fresh, list(more) or None)
-    made = contents(out)
+    result = contents(out)
     for path, content in contents(fresh).items():
-        assert path in (MANIFEST, STATS) or made[path] == content
+        assert path in (MANIFEST, STATS) or result[path] == content
 
 
 @examples(25)
@@ -212,9 +212,9 @@ def test_changed_rules(kind: str, data: st.DataObject) -> None:
             edits[i] = dataclasses.replace(edit, anchor=text[place + start : place + end])
     numbers = st.lists(st.integers(0, len(rules.phrases) - 1), unique=True)
     phrases = [rules.phrases[i] for i in data.draw(numbers)]
-    made = dataclasses.replace(rules, edits=tuple(edits), phrases=tuple(phrases))
+    output = dataclasses.replace(rules, edits=tuple(edits), phrases=tuple(phrases))
     with contextlib.suppress(ZendnnifyError):
-        result = rewrite.rewrite(text, path, made, language(path))
+        result = rewrite.rewrite(text, path, output, language(path))
         done = 0
         for item in result.substitutions:
             assert item.start >= done, f"two substitutions overlap at {item.start}"

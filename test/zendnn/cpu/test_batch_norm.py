@@ -55,8 +55,8 @@ SHAPES = (
 
 def parameters_of(channels: int, dtype: torch.dtype) -> list[Tensor]:
     """Weight, bias, running mean and running variance: (channels,), positive except the bias."""
-    made = [values(channels, dtype=dtype, seed=seed) for seed in range(1, 5)]
-    return [made[0].abs(), made[1], made[2].abs(), made[3].abs() + 0.1]
+    result = [values(channels, dtype=dtype, seed=seed) for seed in range(1, 5)]
+    return [result[0].abs(), result[1], result[2].abs(), result[3].abs() + 0.1]
 
 
 def takes(dtype: torch.dtype) -> bool:
@@ -70,8 +70,8 @@ def norm(
     """The result, the statistics saved for the gradient, and the new running statistics."""
     weight, bias, *running = parameters
     mean, variance = [p if p is None else p.clone() for p in running]
-    made = torch.native_batch_norm(x, weight, bias, mean, variance, training, MOMENTUM, eps)
-    return [*made, *(p for p in (mean, variance) if p is not None)]
+    result = torch.native_batch_norm(x, weight, bias, mean, variance, training, MOMENTUM, eps)
+    return [*result, *(p for p in (mean, variance) if p is not None)]
 
 
 def check(
@@ -258,10 +258,10 @@ def backward(
 ) -> list[Tensor | None]:
     weight, _, mean, variance = parameters
     _, own_mean, own_rstd, *_ = norm(x, parameters, training)
-    made = torch.ops.aten.native_batch_norm_backward(
+    result = torch.ops.aten.native_batch_norm_backward(
         grad, x, weight, mean, variance, own_mean, own_rstd, training, EPS, wanted
     )
-    return list(made)
+    return list(result)
 
 
 @of_types
@@ -346,10 +346,10 @@ def test_gradients_of_other_layouts_and_types_are_stock_torchs(layout: str) -> N
         kept = norm(x, factors, True)[1:3]
 
     def case() -> Tensor:
-        made = torch.ops.aten.native_batch_norm_backward(
+        result = torch.ops.aten.native_batch_norm_backward(
             moved, x, factors[0], *factors[2:], *kept, True, EPS, [True] * 3
         )
-        return torch.cat([one.flatten() for one in made])
+        return torch.cat([one.flatten() for one in result])
 
     assert_same_bits(case)
 
@@ -437,14 +437,14 @@ def test_results_do_not_depend_on_the_number_of_threads(where: Callable[[Tensor]
     factors = parameters_of(40, torch.float32)
     before = torch.get_num_threads()
     try:
-        made = []
+        result = []
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            made.append([*norm(x, factors, True), *backward(grad, x, factors, True)])
+            result.append([*norm(x, factors, True), *backward(grad, x, factors, True)])
     finally:
         torch.set_num_threads(before)
-    for other in made[1:]:
-        for one, same in zip(made[0], other, strict=True):
+    for other in result[1:]:
+        for one, same in zip(result[0], other, strict=True):
             assert one is not None
             assert same is not None
             assert torch.equal(one, same)

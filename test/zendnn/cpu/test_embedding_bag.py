@@ -285,8 +285,8 @@ def test_the_last_offset_ends_a_bag_or_begins_one(
     arguments = (values(5, 4), torch.tensor([1, 2, 3, 4, 0]), torch.tensor(offsets))
 
     def reduced() -> Any:
-        made = torch._embedding_bag(*arguments, False, mode, False, None, last)
-        return made[0][: len(offsets) - last]  # torch leaves later rows undefined
+        result = torch._embedding_bag(*arguments, False, mode, False, None, last)
+        return result[0][: len(offsets) - last]  # torch leaves later rows undefined
 
     assert_same_outcome(reduced)
 

@@ -306,8 +306,8 @@ def test_derivatives_and_transforms_of_rms_norm_are_stock_torchs() -> None:
 
     def tangent() -> Tensor:
         with forward_ad.dual_level():
-            made = norm(forward_ad.make_dual(x, along), weight)
-            return forward_ad.unpack_dual(made).tangent
+            result = norm(forward_ad.make_dual(x, along), weight)
+            return forward_ad.unpack_dual(result).tangent
 
     cases: list[Callable[[], Tensor]] = [
         lambda: torch.func.jvp(norm, (x, weight), (along, weight))[1],
@@ -335,9 +335,9 @@ def test_tracing_rms_norm_records_torchs_composite_operators() -> None:
             return norm(x, weight)
 
     def check(graph: torch.fx.Graph) -> None:
-        made = [node.target for node in graph.nodes if node.op == "call_function"]
-        assert torch.ops.aten.rsqrt.default in made
-        assert torch.ops.aten.rms_norm.default not in made
+        result = [node.target for node in graph.nodes if node.op == "call_function"]
+        assert torch.ops.aten.rsqrt.default in result
+        assert torch.ops.aten.rms_norm.default not in result
 
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():

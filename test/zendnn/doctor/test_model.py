@@ -97,8 +97,8 @@ def test_subnormals_are_found(where: str) -> None:
     with torch.no_grad():
         net.weight.fill_(1e-40 if where == "weights" else 1e-20)
     finding = found(seen(net, torch.full((8, 64), 1.0 if where == "weights" else 1e-20)))
-    told = "100 % of weight" if where == "weights" else "100 % of a result of mm"
-    assert told in finding["subnormals"].evidence
+    reported = "100 % of weight" if where == "weights" else "100 % of a result of mm"
+    assert reported in finding["subnormals"].evidence
     assert "torch.set_flush_denormal(True)" in finding["subnormals"].fix
 
 
@@ -229,8 +229,8 @@ def test_variants_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "SECONDS", 0.001)
     net = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Flatten(), nn.Linear(288, 4)).eval().double()
     call = ModelCall(net, (torch.rand(2, 4, 8, 8, dtype=torch.float64),), gradients=True)
-    told: list[str] = []
-    tried = {trial.name: trial for trial in trials.attempt(call, told.append)}
+    reported: list[str] = []
+    tried = {trial.name: trial for trial in trials.attempt(call, reported.append)}
     names = {variant.name for variant in trials.VARIANTS}
     assert tried.keys() == {"as it is", *names} - {"half of the threads"} | (
         {"half of the threads"} if torch.get_num_threads() > 1 else set()
@@ -239,7 +239,7 @@ def test_variants_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"as it is", "no gradients", "frozen", "compiled", "float32"} <= timed
     assert {"channels last", "batch x 8"} <= timed
     assert "results differ by" in tried["float32"].note
-    assert told[-1] == f"trying half of the threads ({len(names)} of {len(names)})"
+    assert reported[-1] == f"trying half of the threads ({len(names)} of {len(names)})"
     assert net[0].weight.dtype == torch.float64
     assert net[0].weight.is_contiguous()
 

@@ -342,10 +342,10 @@ def test_models_that_reach_a_row_are_right(name: str) -> None:
     model = MODELS[name]
     net, x = model.net.eval(), model.x
     with torch.no_grad():
-        made = torch.jit.script(net) if model.script else torch.jit.trace(net, x)
-        frozen = torch.jit.freeze(made, optimize_numerics=False)
+        result = torch.jit.script(net) if model.script else torch.jit.trace(net, x)
+        frozen = torch.jit.freeze(result, optimize_numerics=False)
         # Freezing removes some dropouts.
-        assert set(model.reaches) <= names(frozen.graph) | names(made.inlined_graph)
+        assert set(model.reaches) <= names(frozen.graph) | names(result.inlined_graph)
         module = torch.jit.optimize_for_inference(frozen)
         for _ in range(3):
             got = module(x)

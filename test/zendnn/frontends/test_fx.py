@@ -168,9 +168,9 @@ def test_empty_tensors_refuse_no_region() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         return F.linear(x, matrix), F.linear(x[:0], matrix).sum(0)
 
-    made = front_end.optimize(functional(Called(function), [ROWS]), {})
-    torch.testing.assert_close(made(ROWS), function(ROWS))
-    (region,) = planned(made)
+    result = front_end.optimize(functional(Called(function), [ROWS]), {})
+    torch.testing.assert_close(result(ROWS), function(ROWS))
+    (region,) = planned(result)
     assert region.plan.takes([ROWS], [])
 
 
@@ -216,8 +216,8 @@ def test_what_only_sizes_decide_is_evaluated_once(make: Callable[[Tensor], Tenso
 
 def test_new_tensors_that_are_returned_are_made_anew() -> None:
     source = functional(Called(lambda x: torch.zeros_like(x)), [ROWS])
-    made = front_end.optimize(source, {})
-    first, second = made(ROWS), made(ROWS)
+    result = front_end.optimize(source, {})
+    first, second = result(ROWS), result(ROWS)
     assert first.data_ptr() != second.data_ptr()
 
 
@@ -225,8 +225,8 @@ def test_weights_that_a_model_computes_are_constants() -> None:
     weight = values(4, 3, 3, 3)
 
     def standardized(x: Tensor) -> Tensor:
-        made = F.batch_norm(weight.view(1, 4, -1), None, None, training=True)
-        return F.conv2d(x, made.view(4, 3, 3, 3))
+        result = F.batch_norm(weight.view(1, 4, -1), None, None, training=True)
+        return F.conv2d(x, result.view(4, 3, 3, 3))
 
     graph = import_graph(functional(Called(standardized), [values(2, 3, 5, 5)])).graph
     assert [node.op for node in graph.nodes] == ["convolution"]
@@ -263,9 +263,9 @@ def test_constants_that_are_returned_are_made_anew() -> None:
         numbers = torch.arange(6)
         return F.softmax(x @ x.t() + numbers[:4], 1), numbers.view(2, 3)
 
-    made = front_end.optimize(functional(Called(function), [ROWS]), {})
+    result = front_end.optimize(functional(Called(function), [ROWS]), {})
     for _ in range(2):
-        _, numbers = made(ROWS)
+        _, numbers = result(ROWS)
         assert torch.equal(numbers, torch.arange(6).view(2, 3))
         numbers.zero_()
 
@@ -295,20 +295,20 @@ class Layers(nn.Module):
 
 def test_what_the_engine_does_not_take_stays_between_regions() -> None:
     net = Layers().eval()
-    made = front_end.optimize(functional(net, [ROWS]), {})
-    assert len(planned(made)) == 2
-    assert torch.ops.aten.cumprod.default in {node.target for node in made.graph.nodes}
+    result = front_end.optimize(functional(net, [ROWS]), {})
+    assert len(planned(result)) == 2
+    assert torch.ops.aten.cumprod.default in {node.target for node in result.graph.nodes}
     with torch.no_grad():
-        torch.testing.assert_close(made(ROWS), net(ROWS))
+        torch.testing.assert_close(result(ROWS), net(ROWS))
 
 
 def test_a_refused_call_runs_the_original_operators() -> None:
     net = Layers().eval()
-    made = front_end.optimize(functional(net, [ROWS]), {})
+    result = front_end.optimize(functional(net, [ROWS]), {})
     x = ROWS.requires_grad_()
     try:
         with torch.backends.zendnn.record() as events:
-            got = made(x)
+            got = result(x)
         torch.testing.assert_close(got, net(x))
     finally:
         ROWS.requires_grad_(False)
@@ -322,8 +322,8 @@ def test_several_results_are_looked_through() -> None:
         norm, _mean, _scale = torch.native_layer_norm(a, [3], None, None, 1e-5)
         return F.softmax(a, 1) @ b.t(), norm
 
-    made = front_end.optimize(functional(Called(function), [ROWS]), {})
-    torch.testing.assert_close(made(ROWS), function(ROWS))
+    result = front_end.optimize(functional(Called(function), [ROWS]), {})
+    torch.testing.assert_close(result(ROWS), function(ROWS))
 
 
 @pytest.mark.parametrize("name", ["lt", "bitwise_and"])
@@ -335,8 +335,8 @@ def test_operators_of_two_numbers_stay_outside(name: str) -> None:
         y: Tensor = getattr(torch, name)(five, seven)
         return y
 
-    made = front_end.optimize(functional(Called(function), [ROWS]), {})
-    torch.testing.assert_close(made(ROWS), function(ROWS))
+    result = front_end.optimize(functional(Called(function), [ROWS]), {})
+    torch.testing.assert_close(result(ROWS), function(ROWS))
 
 
 @pytest.mark.parametrize(
@@ -427,20 +427,20 @@ def test_parts_are_written_in_place(how: str) -> None:
     """The plan does it, unless data say how many rows there are."""
     net, at = Cache(how).eval(), torch.tensor([1, 5, 8, 0])
     other = copy.deepcopy(net)
-    made = front_end.optimize(functional(net, [ROWS, at]), {})
+    result = front_end.optimize(functional(net, [ROWS, at]), {})
     whole = [
         node
-        for node in made.graph.nodes
+        for node in result.graph.nodes
         if node.target == torch.ops.aten.copy_.default and node.args[0].op == "get_attr"
     ]
     assert not whole
     with torch.no_grad():
         for seed in range(3):
             x = values(4, 6, seed=seed)
-            torch.testing.assert_close(made(x, at), other(x, at))
-            torch.testing.assert_close(dict(made.named_buffers())["rows"], other.rows)
-    assert planned(made)
-    writers = [node for node in made.graph.nodes if writes(node)]
+            torch.testing.assert_close(result(x, at), other(x, at))
+            torch.testing.assert_close(dict(result.named_buffers())["rows"], other.rows)
+    assert planned(result)
+    writers = [node for node in result.graph.nodes if writes(node)]
     assert bool(writers) == (how == "masked")
 
 
@@ -450,8 +450,8 @@ def test_products_of_nothing_are_left_out() -> None:
 
     empty = torch.ones(0, 6)
     inputs = [ROWS, torch.ones(4, 0)]
-    made = front_end.optimize(functional(Called(function), inputs), {})
-    torch.testing.assert_close(made(*inputs), ROWS)
+    result = front_end.optimize(functional(Called(function), inputs), {})
+    torch.testing.assert_close(result(*inputs), ROWS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
@@ -470,11 +470,11 @@ def test_what_shares_memory_with_a_state_is_read_in_order() -> None:
 
     at = torch.tensor([1, 5, 3, 0])
     inputs = values(4, 6), values(9, 6), values(9, 6, seed=1), at
-    made = front_end.optimize(functional(Called(function), list(inputs)), {})
-    assert planned(made)
+    result = front_end.optimize(functional(Called(function), list(inputs)), {})
+    assert planned(result)
     for shared in (False, True):
         results = []
-        for model in (made, function):
+        for model in (result, function):
             x, cache, other, _ = copy.deepcopy(inputs)
             results.append((model(x, cache, cache.view(9, 6) if shared else other, at), cache))
         torch.testing.assert_close(*results)
@@ -487,10 +487,10 @@ def test_copies_of_a_state_after_its_last_write_are_no_copies_in_plans() -> None
         return F.softmax(x @ cache.clone().t(), 1) @ whole[:9], whole
 
     inputs = values(4, 6), values(9, 6), torch.tensor([1, 5, 3, 0])
-    made = front_end.optimize(functional(Called(function), list(inputs)), {})
-    assert len(planned(made)) == 1
+    result = front_end.optimize(functional(Called(function), list(inputs)), {})
+    assert len(planned(result)) == 1
     (x, cache, at), other = copy.deepcopy(inputs), inputs[1].clone()
-    got = made(x, cache, at)
+    got = result(x, cache, at)
     torch.testing.assert_close(got, function(x, other, at))
     torch.testing.assert_close(cache, other)
     cache.zero_()
@@ -504,11 +504,11 @@ def test_parts_without_elements_do_not_divide_a_region() -> None:
         return F.softmax(x @ cache.t(), 1)
 
     inputs = values(4, 6), values(9, 6), torch.tensor([1, 5, 3, 0])
-    made = front_end.optimize(functional(Called(function), list(inputs)), {})
-    assert len(planned(made)) == 1
-    assert not any(writes(node) for node in made.graph.nodes)
+    result = front_end.optimize(functional(Called(function), list(inputs)), {})
+    assert len(planned(result)) == 1
+    assert not any(writes(node) for node in result.graph.nodes)
     x, cache, at = copy.deepcopy(inputs)
-    torch.testing.assert_close(made(x, cache, at), function(*inputs))
+    torch.testing.assert_close(result(x, cache, at), function(*inputs))
     torch.testing.assert_close(cache, inputs[1])
 
 
@@ -518,9 +518,9 @@ def test_the_order_of_random_operators_stays() -> None:
         y = F.softmax(x @ x.t(), 1)
         return y @ (torch.rand(4, 6) - a)
 
-    made = front_end.optimize(functional(Called(function), [ROWS]), {})
+    result = front_end.optimize(functional(Called(function), [ROWS]), {})
     torch.manual_seed(1)
-    got = made(ROWS)
+    got = result(ROWS)
     torch.manual_seed(1)
     torch.testing.assert_close(got, function(ROWS))
 

@@ -181,7 +181,7 @@ def test_set_logs_takes_the_names(set_logs: Any) -> None:
 
 
 def test_no_text_is_made_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*given: Any) -> Any:
+    def never(*arguments: Any) -> Any:
         raise AssertionError("text was made")
 
     # pytest listens to all loggers.
@@ -200,7 +200,7 @@ def test_no_text_is_made_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_graph_that_cannot_be_compiled_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
 ) -> None:
-    def fail(*given: Any, **named: Any) -> Any:
+    def fail(*arguments: Any, **named: Any) -> Any:
         raise NotImplementedError("no such thing")
 
     monkeypatch.setattr(_compile, "aot_module_simplified", fail)

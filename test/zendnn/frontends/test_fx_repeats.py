@@ -19,16 +19,16 @@ Function = Callable[..., Any]
 
 def joined(function: Function, *inputs: Tensor) -> int:
     """How many nodes of a function's graph repeated others; its results stay what they are."""
-    made = make_fx(function, tracing_mode="symbolic")(*inputs)
-    before = len(made.graph.nodes)
-    join_repeats(made.graph)
-    made.graph.lint()
-    made.recompile()
+    result = make_fx(function, tracing_mode="symbolic")(*inputs)
+    before = len(result.graph.nodes)
+    join_repeats(result.graph)
+    result.graph.lint()
+    result.recompile()
     torch.manual_seed(0)
-    got = made(*inputs)
+    got = result(*inputs)
     torch.manual_seed(0)
     torch.testing.assert_close(got, function(*inputs), rtol=0, atol=0, equal_nan=True)
-    return before - len(made.graph.nodes)
+    return before - len(result.graph.nodes)
 
 
 def test_expressions_of_several_nodes_are_computed_once() -> None:

@@ -158,7 +158,7 @@ def test_inductor_compiles_what_is_between_plans(dynamic: bool) -> None:
 
 
 def test_what_inductor_cannot_compile_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*given: Any, **named: Any) -> None:
+    def fail(*arguments: Any, **named: Any) -> None:
         raise NotImplementedError("no such operator")
 
     from torch._inductor import compile_fx
@@ -191,7 +191,7 @@ def test_inductor_compiles_a_group_once_it_recurs(dynamic: bool) -> None:
 
 
 def test_without_a_compiler_the_rest_is_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*given: Any, **named: Any) -> None:
+    def fail(*arguments: Any, **named: Any) -> None:
         raise AssertionError("Inductor was called")
 
     from torch._inductor import compile_fx

@@ -83,14 +83,14 @@ def test_errors_are_those_of_the_operator_in_place(
 ) -> None:
     module = Net(WRITES[name], after=True)
     x = torch.ones(3, 4)
-    given = torch.ones(3, 4, dtype=own), torch.rand(sizes)
+    arguments = torch.ones(3, 4, dtype=own), torch.rand(sizes)
     with torch.no_grad():
         ours = torch.jit.optimize_for_inference(frozen(module, x, x))
         with stock(), pytest.raises(RuntimeError) as stocks:
-            module(*given)
+            module(*arguments)
         for _ in range(2):
             with pytest.raises(RuntimeError, match=re.escape(str(stocks.value))):
-                ours(*given)
+                ours(*arguments)
 
 
 #: Operators that in place only take what they make no larger.
@@ -127,22 +127,22 @@ WIDENING: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", WIDENING)
 def test_operators_of_one_tensor_keep_its_dtype(name: str, dtype: torch.dtype) -> None:
     module = Net(lambda x, y: WIDENING[name](x), after=False)
-    given = torch.arange(1, 7).view(2, 3).to(dtype), torch.ones(1)
+    arguments = torch.arange(1, 7).view(2, 3).to(dtype), torch.ones(1)
     x = torch.ones(2, 3)
     with torch.no_grad():
         ours = torch.jit.optimize_for_inference(frozen(module, x, x))
         with stock():
             try:
-                want = module(*given)
+                want = module(*arguments)
             except RuntimeError as error:
                 for _ in range(2):
                     # In clamp_, torch writes the dtype otherwise than elsewhere.
                     said = str(error).split(" to the desired")[0]
                     with pytest.raises(RuntimeError, match=re.escape(said)):
-                        ours(*given)
+                        ours(*arguments)
                 return
         for _ in range(2):
-            torch.testing.assert_close(ours(*given), want)
+            torch.testing.assert_close(ours(*arguments), want)
 
 
 class Fused(nn.Module):
@@ -193,15 +193,15 @@ def test_fusions_keep_what_an_operator_in_place_promises(name: str) -> None:
         ours = torch.jit.optimize_for_inference(frozen(module, example, example))
         for own in SIZES[:4]:
             for size in SIZES:
-                given = torch.randn(own), torch.randn(size)
+                arguments = torch.randn(own), torch.randn(size)
                 try:
                     with stock():
-                        want = module(*given)
+                        want = module(*arguments)
                 except RuntimeError:
                     with pytest.raises(RuntimeError):
-                        ours(*given)
+                        ours(*arguments)
                 else:
-                    torch.testing.assert_close(ours(*given), want, rtol=1e-4, atol=1e-5)
+                    torch.testing.assert_close(ours(*arguments), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

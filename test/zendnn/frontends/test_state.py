@@ -169,13 +169,13 @@ class Argument(nn.Module):
 def both(module: nn.Module, make: Callable[[], tuple[Tensor, ...]], used: bool) -> None:
     """Check results and arguments; ``used``: whether the plan runs."""
     ours = optimized(module)
-    given, ours_given = make(), make()
+    arguments, ours_given = make(), make()
     with torch.no_grad():
         got = ours(*ours_given)
         with stock():
-            want = module(*given)
+            want = module(*arguments)
     near(got, want)
-    for left, right in zip(ours_given, given, strict=True):
+    for left, right in zip(ours_given, arguments, strict=True):
         near(left, right)
     assert (sum(built(ours)) > 0) == used
 
@@ -418,14 +418,14 @@ def test_what_schemas_take_for_new_tensors_is_seen_as_a_view(
     if early and name in ("broadcast_tensors", "meshgrid", "cartesian_prod"):
         early = False  # nobody can write to elements that share memory
     module = Hidden(view, early, new).eval()
-    given, ours_given = x.clone(), x.clone()
+    arguments, ours_given = x.clone(), x.clone()
     with torch.no_grad():
         with stock():
             # torch.jit.freeze itself may join a layer before a write with one after it.
             frozen = torch.jit.freeze(torch.jit.trace(module, x.clone(), check_trace=False))
-            want = frozen(given)
+            want = frozen(arguments)
         got = torch.jit.optimize_for_inference(frozen)(ours_given)
-    for left, right in zip((*got, ours_given), (*want, given), strict=True):
+    for left, right in zip((*got, ours_given), (*want, arguments), strict=True):
         near(left, right)
 
 
@@ -647,11 +647,11 @@ def test_one_element_of_a_new_tensor_is_written() -> None:
             self.layer = nn.Linear(4, 4)
 
         def forward(self, x: Tensor) -> Tensor:
-            made = torch.zeros(4, dtype=torch.float32)
-            made[1] = x.sum()
+            result = torch.zeros(4, dtype=torch.float32)
+            result[1] = x.sum()
             other = torch.full((4,), 2.0, dtype=torch.float32)
             other[3] = x.mean()
-            return self.layer(made) + self.layer(other)
+            return self.layer(result) + self.layer(other)
 
     module = Net().eval()
     frozen = torch.jit.freeze(torch.jit.trace(module, values(3, 4)))

@@ -221,8 +221,8 @@ def test_writes_stay_between_the_same_readers(name: str) -> None:
             self.before, self.after = nn.Linear(4, 4), nn.Linear(4, 4)
 
         def forward(self, x: Tensor) -> Any:
-            made = function(self.before(x))
-            first, *rest = made if isinstance(made, tuple) else (made,)
+            result = function(self.before(x))
+            first, *rest = result if isinstance(result, tuple) else (result,)
             return self.after(first), *rest
 
     net, x = Net().eval().requires_grad_(False), torch.randn(4, 4)
@@ -299,8 +299,8 @@ def refuse_all(graph: Any) -> int:
 
 def frozen(module: nn.Module, *inputs: Any, script: bool = False) -> Any:
     """A frozen module whose batch norms are not folded."""
-    made = torch.jit.script(module.eval()) if script else torch.jit.trace(module.eval(), inputs)
-    return torch.jit.freeze(made, optimize_numerics=False)
+    result = torch.jit.script(module.eval()) if script else torch.jit.trace(module.eval(), inputs)
+    return torch.jit.freeze(result, optimize_numerics=False)
 
 
 def check_fallback(module: nn.Module, *inputs: Any, script: bool = False) -> int:

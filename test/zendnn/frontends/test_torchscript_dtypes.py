@@ -24,8 +24,8 @@ def shown(function: Function, x: Tensor) -> tuple[bool, bool]:
     """Whether the graph of a function shows that its input, and its result, are integers."""
     graph = torch.jit.trace(function, x).graph
     known = whole_values(graph.nodes())
-    (given,), (result,) = graph.inputs(), graph.outputs()
-    return given.unique() in known, result.unique() in known
+    (argument,), (result,) = graph.inputs(), graph.outputs()
+    return argument.unique() in known, result.unique() in known
 
 
 IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])

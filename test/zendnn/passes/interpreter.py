@@ -105,7 +105,7 @@ def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
         maker.update(dict.fromkeys(node.outputs, node))
     for region in regions:
         maker.update(dict.fromkeys(region.outputs, region))
-    given = set(graph.inputs)
+    arguments = set(graph.inputs)
     order: list[Region | Node] = []
     state: dict[int, str] = {}
 
@@ -119,8 +119,8 @@ def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
                 visit(maker[value])
             else:
                 opaque = isinstance(item, Node) and item.op == OPAQUE
-                made = value in given or value.constant is not None
-                assert made or (opaque and value.producer is None), f"nobody makes {value.name}"
+                result = value in arguments or value.constant is not None
+                assert result or (opaque and value.producer is None), f"nobody makes {value.name}"
         state[id(item)] = "done"
         order.append(item)
 
@@ -133,7 +133,7 @@ def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
     ordered = [item for item in order if isinstance(item, Node) and item.ordered]
     assert ordered == [node for node in graph.nodes if node.ordered], "effects change their order"
     for value in graph.outputs:
-        assert value in maker or value in given or value.constant is not None, (
+        assert value in maker or value in arguments or value.constant is not None, (
             f"nobody returns {value.name}"
         )
     return order
@@ -163,13 +163,13 @@ def run_node(node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
         results: tuple[Any, ...] = node.source(*operands)
         return results
     own = len(operands) - sum(post.operand is not None for post in node.post_ops)
-    made = OPERATORS[node.op](dict(node.attributes), *operands[:own])
-    if isinstance(made, tuple):
+    result = OPERATORS[node.op](dict(node.attributes), *operands[:own])
+    if isinstance(result, tuple):
         assert not node.post_ops
-        return made[: len(node.outputs)] if node.op in ("layer_norm", "rms_norm") else made
+        return result[: len(node.outputs)] if node.op in ("layer_norm", "rms_norm") else result
     for post in node.post_ops:
-        made = apply_post_op(post, made, operands)
-    return (made,)
+        result = apply_post_op(post, result, operands)
+    return (result,)
 
 
 def apply_post_op(post: PostOp, x: Tensor, operands: Sequence[Any]) -> Tensor:
@@ -186,8 +186,8 @@ def linear(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ten
     dtype = DTYPES[a["dtype"]] if "dtype" in a else x.dtype
     if dtype == x.dtype and (bias is None or bias.dtype == dtype):
         return F.linear(x, weight, bias)
-    made = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
-    return made.to(dtype)
+    result = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    return result.to(dtype)
 
 
 def convolution(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -257,8 +257,8 @@ def resample(a: Attributes, x: Tensor, height: int | None, width: int | None) ->
     wanted = (height, width)[-spatial:]
     factors = [a.get("scale_height", 0.0), a.get("scale_width", 0.0)][-spatial:]
     sizes = [
-        math.floor(size * factor) if given is None else given
-        for given, size, factor in zip(wanted, x.shape[2:], factors, strict=True)
+        math.floor(size * factor) if fixed is None else fixed
+        for fixed, size, factor in zip(wanted, x.shape[2:], factors, strict=True)
     ]
     known = [factor or None for factor in factors]
     functions = {
@@ -398,9 +398,9 @@ def scatter(a: Attributes, x: Tensor, indices: Tensor, value: Tensor) -> Tensor:
 
 
 def slice_scatter(a: Attributes, x: Tensor, value: Tensor, dim: int, *bounds: int | None) -> Tensor:
-    made = x.clone()
-    torch.ops.aten.slice(made, dim, *bounds).copy_(value)
-    return made
+    result = x.clone()
+    torch.ops.aten.slice(result, dim, *bounds).copy_(value)
+    return result
 
 
 def write(

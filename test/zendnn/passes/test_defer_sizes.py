@@ -16,31 +16,31 @@ def b() -> Builder:
 
 
 def test_a_size_is_read_from_the_activation_so_that_that_is_fused(b: Builder) -> None:
-    made = b.convolution(b.input(random(2, 3, 4, 4)), b.constant(4, 3, 1, 1))
-    rows = b("size", made, 0)
-    activated = b.eltwise("relu", b.batch_norm(made, 4))
-    graph = b.done(b("view", activated, rows, b("number_mul", b("size", made, 1), 4), -1))
+    result = b.convolution(b.input(random(2, 3, 4, 4)), b.constant(4, 3, 1, 1))
+    rows = b("size", result, 0)
+    activated = b.eltwise("relu", b.batch_norm(result, 4))
+    graph = b.done(b("view", activated, rows, b("number_mul", b("size", result, 1), 4), -1))
     assert b.check(defer_sizes, fold_batch_norm, fuse_eltwise) == [2, 1, 1]
     assert ops(graph) == ["convolution", "size", "size", "number_mul", "view"]
     assert posts(graph.nodes[0]) == ["relu"]
 
 
 def test_a_size_that_is_needed_before_the_activation_stays(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    other = b("view", b.input(random(4)), b("size", made, 0), 2)
-    b.done(b.eltwise("relu", made), other)
+    result = b.linear(b.input(random(2, 4)), 4, 4)
+    other = b("view", b.input(random(4)), b("size", result, 0), 2)
+    b.done(b.eltwise("relu", result), other)
     assert b.check(defer_sizes) == [0]
 
 
 def test_sizes_of_values_with_several_readers_stay(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    rows = b("size", made, 0)
-    b.done(b("view", b.eltwise("relu", made), rows, 2, 2), b.eltwise("exp", made))
+    result = b.linear(b.input(random(2, 4)), 4, 4)
+    rows = b("size", result, 0)
+    b.done(b("view", b.eltwise("relu", result), rows, 2, 2), b.eltwise("exp", result))
     assert b.check(defer_sizes) == [0]
 
 
 def test_sizes_that_others_read_stay(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    rows = b("size", made, 0)
-    b.done(b("view", b.eltwise("relu", made), rows, 2, 2), rows)
+    result = b.linear(b.input(random(2, 4)), 4, 4)
+    rows = b("size", result, 0)
+    b.done(b("view", b.eltwise("relu", result), rows, 2, 2), rows)
     assert b.check(defer_sizes) == [0]

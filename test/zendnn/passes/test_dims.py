@@ -59,7 +59,7 @@ def test_inferred_dims_are_right(b: Builder, name: str, stated: tuple[int, ...])
     assert known is not None
     assert result.rank == tensor.dim()
     assert [size for size in known if size is not None] == [
-        size for size, given in zip(tensor.shape, known, strict=True) if given is not None
+        size for size, arguments in zip(tensor.shape, known, strict=True) if arguments is not None
     ]
 
 
@@ -97,21 +97,21 @@ def test_sizes_that_operators_imply_are_known(name: str) -> None:
     make, expected = SHAPES[name]
     b = Builder()
     x = b("view", b.input(random(2, 2, 4, 6)), b.input(2), -1, 4, 6)
-    made = make(b, x)
-    assert made.dims == expected
+    result = make(b, x)
+    assert result.dims == expected
     assert b.graph.inputs[0].dims is None
 
 
 def test_some_operators_determine_an_unknown_rank(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
-    made = [b("permute", x, 0, 2, 1), b("view", x, 2, -1), b("flatten", x, 1, -1)]
-    assert [value.rank for value in made] == [3, 2, 2]
+    result = [b("permute", x, 0, 2, 1), b("view", x, 2, -1), b("flatten", x, 1, -1)]
+    assert [value.rank for value in result] == [3, 2, 2]
 
 
 def test_dims_without_a_rule_or_with_a_wrong_dimension_are_unknown(b: Builder) -> None:
     x = b("view", b.input(random(6)), 2, 3)
-    made = [b("transpose", x, 5, 1), b("squeeze", x, 0)]
-    assert [value.dims for value in made] == [None, None]
+    result = [b("transpose", x, 5, 1), b("squeeze", x, 0)]
+    assert [value.dims for value in result] == [None, None]
 
 
 def test_a_mean_over_everything_has_no_dimensions(b: Builder) -> None:

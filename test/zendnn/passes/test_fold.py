@@ -205,8 +205,8 @@ def test_a_view_of_a_view_reads_the_original(b: Builder) -> None:
 
 
 def test_two_inverse_views_stay_if_others_read_the_first(b: Builder) -> None:
-    made = b.convolution(b.input(random(1, 3, 4, 5)), b.constant(4, 3, 1, 1))
-    inner = b("transpose", made, 2, 3)
+    result = b.convolution(b.input(random(1, 3, 4, 5)), b.constant(4, 3, 1, 1))
+    inner = b("transpose", result, 2, 3)
     graph = b.done(b("transpose", inner, 2, 3), b.eltwise("relu", inner))
     assert b.check(remove_identities) == [0]
     assert ops(graph) == ["convolution", "transpose", "transpose", "eltwise"]
@@ -228,8 +228,8 @@ def test_a_product_with_one_stays_where_booleans_and_numbers_differ(
 
 
 def test_a_product_with_one_is_removed_between_a_layer_and_a_view(b: Builder) -> None:
-    made = b("transpose", b.linear(b.input(random(2, 4)), 4, 4), 0, 1)
-    graph = b.done(b("unsqueeze", b.eltwise("affine", made, 1.0, -0.0), 0))
+    result = b("transpose", b.linear(b.input(random(2, 4)), 4, 4), 0, 1)
+    graph = b.done(b("unsqueeze", b.eltwise("affine", result, 1.0, -0.0), 0))
     assert b.check(remove_identities) == [1]
     assert ops(graph) == ["linear", "transpose", "unsqueeze"]
 
@@ -400,8 +400,8 @@ def test_a_norm_is_folded_into_a_convolution(
     b: Builder, shape: tuple[int, ...], more: dict[str, Any], bias: bool
 ) -> None:
     x = b.input(random(2, 4, 7, 7))
-    made = b.convolution(x, b.constant(*shape), b.constant(6) if bias else None, **more)
-    graph = b.done(b.batch_norm(made, 6))
+    result = b.convolution(x, b.constant(*shape), b.constant(6) if bias else None, **more)
+    graph = b.done(b.batch_norm(result, 6))
     assert b.check(fold_batch_norm) == [1]
     assert ops(graph) == ["convolution"]
     assert graph.nodes[0].origin == ("aten::convolution", "aten::batch_norm")
@@ -432,22 +432,22 @@ def test_a_norm_of_another_dimension_stays(b: Builder) -> None:
 
 
 def test_a_norm_of_a_result_that_others_read_stays(b: Builder) -> None:
-    made = b.convolution(b.input(random(1, 3, 2, 2)), b.constant(4, 3, 1, 1))
-    b.done(b.batch_norm(made, 4), made)
+    result = b.convolution(b.input(random(1, 3, 2, 2)), b.constant(4, 3, 1, 1))
+    b.done(b.batch_norm(result, 4), result)
     assert b.check(fold_batch_norm) == [0]
 
 
 def test_a_norm_with_variable_statistics_stays(b: Builder) -> None:
-    made = b.convolution(b.input(random(1, 3, 2, 2)), b.constant(4, 3, 1, 1))
+    result = b.convolution(b.input(random(1, 3, 2, 2)), b.constant(4, 3, 1, 1))
     mean, variance = b.input(random(4)), b.input(random(4).abs())
-    b.done(b("batch_norm", made, None, None, mean, variance, eps=1e-5))
+    b.done(b("batch_norm", result, None, None, mean, variance, eps=1e-5))
     assert b.check(fold_batch_norm) == [0]
 
 
 def test_a_norm_that_would_make_weights_infinite_stays(b: Builder) -> None:
-    made = b.convolution(b.input(random(1, 3, 2, 2)), b.constant(4, 3, 1, 1))
+    result = b.convolution(b.input(random(1, 3, 2, 2)), b.constant(4, 3, 1, 1))
     zero = b.graph.constant(torch.zeros(4, dtype=torch.float64))
-    graph = b.done(b("batch_norm", made, None, None, zero, zero, eps=0.0))
+    graph = b.done(b("batch_norm", result, None, None, zero, zero, eps=0.0))
     assert fold_batch_norm(graph) == 0
 
 
@@ -463,22 +463,22 @@ def test_arithmetic_of_channels_is_folded_into_a_convolution(
     x = b.input(random(2, 4, 5, 5))
     weight = b.constant(*((4, 6) if transposed else (6, 4)), 3, 3)
     more = {"transposed": True, "output_padding": (0, 0)} if transposed else {}
-    made = b.convolution(x, weight, b.constant(6), **more)
-    graph = b.done(b.binary(algorithm, made, b.constant(*shape)))
+    result = b.convolution(x, weight, b.constant(6), **more)
+    graph = b.done(b.binary(algorithm, result, b.constant(*shape)))
     assert b.check(fold_arithmetic) == [1]
     assert ops(graph) == ["convolution"]
 
 
 @pytest.mark.parametrize(("algorithm", "folds"), [("add", 1), ("sub", 1), ("mul", 1), ("div", 0)])
 def test_the_constant_may_stand_on_the_left(b: Builder, algorithm: str, folds: int) -> None:
-    made = b.linear(b.input(random(2, 4)), 6, 4)
-    b.done(b.binary(algorithm, b.constant(6), made))
+    result = b.linear(b.input(random(2, 4)), 6, 4)
+    b.done(b.binary(algorithm, b.constant(6), result))
     assert b.check(fold_arithmetic) == [folds]
 
 
 def test_a_linear_function_is_folded(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 6, 4, bias=False)
-    graph = b.done(b.eltwise("affine", b.eltwise("affine", made, 0.5, 0.0), 1.0, 3.0))
+    result = b.linear(b.input(random(2, 4)), 6, 4, bias=False)
+    graph = b.done(b.eltwise("affine", b.eltwise("affine", result, 0.5, 0.0), 1.0, 3.0))
     assert b.check(fold_arithmetic) == [2]
     assert ops(graph) == ["linear"]
 
@@ -487,8 +487,8 @@ def test_a_linear_function_is_folded(b: Builder) -> None:
     "shape", [(5,), (1, 5), (6, 5, 1), (2, 6, 1, 1), (1, 1, 6, 1, 1), (3, 1, 6, 1, 1)]
 )
 def test_constants_of_other_shapes_stay(b: Builder, shape: tuple[int, ...]) -> None:
-    made = b.convolution(b.input(random(2, 4, 5, 5)), b.constant(6, 4, 1, 1))
-    graph = b.done(b.binary("add", made, b.constant(*shape)))
+    result = b.convolution(b.input(random(2, 4, 5, 5)), b.constant(6, 4, 1, 1))
+    graph = b.done(b.binary("add", result, b.constant(*shape)))
     assert b.check(fold_arithmetic) == [0]
     assert ops(graph) == ["convolution", "binary"]
 
@@ -497,29 +497,31 @@ def test_constants_of_other_shapes_stay(b: Builder, shape: tuple[int, ...]) -> N
 def test_constants_of_other_shapes_stay_after_a_linear_layer(
     b: Builder, features: int, shape: tuple[int, ...]
 ) -> None:
-    made = b.linear(b.input(random(6, 4)) if shape[0] == 6 else b.input(random(2, 4)), features, 4)
-    b.done(b.binary("mul", made, b.constant(*shape)))
+    result = b.linear(
+        b.input(random(6, 4)) if shape[0] == 6 else b.input(random(2, 4)), features, 4
+    )
+    b.done(b.binary("mul", result, b.constant(*shape)))
     assert b.check(fold_arithmetic) == [0]
 
 
 def test_a_constant_that_changes_the_dtype_stays(b: Builder) -> None:
     weight = b.graph.constant(torch.randn(6, 4))
-    made = b("linear", b.input(torch.randn(2, 4)), weight, None)
-    b.done(b.binary("mul", made, b.constant(6)))
+    result = b("linear", b.input(torch.randn(2, 4)), weight, None)
+    b.done(b.binary("mul", result, b.constant(6)))
     assert b.check(fold_arithmetic) == [0]
 
 
 @pytest.mark.parametrize("escapes", [True, False])
 def test_arithmetic_of_a_shared_result_stays(b: Builder, escapes: bool) -> None:
-    made = b.linear(b.input(random(2, 4)), 6, 4)
-    result = b.binary("mul", made, b.constant(6))
-    b.done(result, made if escapes else b.opaque(torch.exp, made))
+    output = b.linear(b.input(random(2, 4)), 6, 4)
+    result = b.binary("mul", output, b.constant(6))
+    b.done(result, output if escapes else b.opaque(torch.exp, output))
     assert b.check(fold_arithmetic) == [0]
 
 
 def test_division_by_zero_is_not_folded(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 6, 4)
-    graph: Graph = b.done(b.binary("div", made, b.number(0.0)))
+    result = b.linear(b.input(random(2, 4)), 6, 4)
+    graph: Graph = b.done(b.binary("div", result, b.number(0.0)))
     assert fold_arithmetic(graph) == 0
     assert only(graph, "binary")
 

@@ -169,8 +169,8 @@ POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1
 
 def test_activations_become_post_ops(b: Builder) -> None:
     x = b.input(random(2, 3, 4, 4))
-    made = b.eltwise("relu", b.convolution(x, b.constant(3, 3, 1, 1)))
-    product = b.eltwise("affine", b("matmul", made, b.constant(4, 4)), 0.5, 1.0)
+    result = b.eltwise("relu", b.convolution(x, b.constant(3, 3, 1, 1)))
+    product = b.eltwise("affine", b("matmul", result, b.constant(4, 4)), 0.5, 1.0)
     graph = b.done(b.eltwise("leaky_relu", b.binary("sub", product, x), 0.1))
     assert b.check(fuse_eltwise) == [3]
     assert ops(graph) == ["convolution", "matmul", "binary"]
@@ -187,9 +187,11 @@ def test_an_activation_after_a_batch_norm_becomes_its_post_op(b: Builder) -> Non
 
 
 def test_activations_of_shared_results_stay(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 3)), 4, 3)
+    result = b.linear(b.input(random(2, 3)), 4, 3)
     product = b("matmul", b.input(random(2, 3)), b.input(random(3, 3)))
-    b.done(b.eltwise("relu", made), made, b.eltwise("relu", product), b.opaque(torch.exp, product))
+    b.done(
+        b.eltwise("relu", result), result, b.eltwise("relu", product), b.opaque(torch.exp, product)
+    )
     assert b.check(fuse_eltwise) == [0]
 
 
@@ -233,16 +235,16 @@ def test_the_later_of_two_layers_adds(b: Builder) -> None:
 
 def test_a_layer_waits_for_the_other_operand(b: Builder) -> None:
     x = b.input(random(2, 4))
-    made = b.linear(x, 4, 4)
-    graph = b.done(b.binary("sub", made, b.opaque(torch.exp, x)))
+    result = b.linear(x, 4, 4)
+    graph = b.done(b.binary("sub", result, b.opaque(torch.exp, x)))
     assert b.check(fuse_binary) == [1]
     assert ops(graph) == ["opaque", "linear"]
 
 
 def test_layers_are_preferred_to_products(b: Builder) -> None:
     x = b.input(random(4, 4))
-    made = b.linear(x, 4, 4)
-    graph = b.done(b.binary("mul", b("matmul", x, x), made))
+    result = b.linear(x, 4, 4)
+    graph = b.done(b.binary("mul", b("matmul", x, x), result))
     assert b.check(fuse_binary) == [1]
     assert ops(graph) == ["matmul", "linear"]
     assert posts(graph.nodes[1]) == ["mul"]
@@ -267,8 +269,8 @@ def test_a_quotient_is_fused_only_with_the_layer_on_the_left(b: Builder) -> None
 
 def test_a_layer_on_the_right_of_a_difference_is_negated(b: Builder) -> None:
     x = b.input(random(2, 4, 5, 5))
-    made = b.convolution(x, b.constant(4, 4, 1, 1), b.constant(4))
-    graph = b.done(b.eltwise("relu", b.binary("sub", x, made)))
+    result = b.convolution(x, b.constant(4, 4, 1, 1), b.constant(4))
+    graph = b.done(b.eltwise("relu", b.binary("sub", x, result)))
     assert b.check(fuse_eltwise, fuse_binary) == [1, 1]
     assert ops(graph) == ["convolution"]
     assert posts(graph.nodes[0]) == ["add", "relu"]
@@ -329,8 +331,8 @@ def test_a_result_of_a_lower_rank_is_not_combined(b: Builder) -> None:
 def test_constants_are_added_unless_their_rank_is_larger(
     b: Builder, shape: tuple[int, ...], fuses: int
 ) -> None:
-    made = b.convolution(b.input(random(2, 4, 5, 5)), b.constant(4, 4, 1, 1))
-    b.done(b.binary("add", made, b.constant(*shape)))
+    result = b.convolution(b.input(random(2, 4, 5, 5)), b.constant(4, 4, 1, 1))
+    b.done(b.binary("add", result, b.constant(*shape)))
     assert b.check(fuse_binary) == [fuses]
 
 

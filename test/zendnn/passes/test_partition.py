@@ -36,8 +36,8 @@ def inside(regions: list[Region]) -> set[Node]:
 
 def test_supported_operators_form_one_region(b: Builder) -> None:
     x = b.input(random(2, 4))
-    made = b.eltwise("relu", b.linear(x, 4, 4))
-    result = b.binary("add", made, b.linear(made, 4, 4))
+    output = b.eltwise("relu", b.linear(x, 4, 4))
+    result = b.binary("add", output, b.linear(output, 4, 4))
     b.done(result)
     (region,) = divided(b)
     assert region.inputs == (x,)
@@ -98,8 +98,8 @@ def test_effects_stay_in_order(b: Builder) -> None:
 
 def test_preparation_only_for_opaque_nodes_does_not_divide(b: Builder) -> None:
     """A mask computed from an input in opaque steps is ready before the first layer."""
-    x, given = b.input(random(2, 4)), b.input(random(4))
-    mask = b.opaque(torch.exp, b.eltwise("affine", b("unsqueeze", given, 0), -1.0, 1.0))
+    x, vector = b.input(random(2, 4)), b.input(random(4))
+    mask = b.opaque(torch.exp, b.eltwise("affine", b("unsqueeze", vector, 0), -1.0, 1.0))
     b.done(b.linear(b.binary("add", b.linear(x, 4, 4), mask), 4, 4))
     (region,) = divided(b)
     assert held(region) == ["linear", "binary", "linear"]
@@ -110,10 +110,10 @@ def test_preparation_only_for_opaque_nodes_does_not_divide(b: Builder) -> None:
 
 
 def test_a_mask_made_of_integers_only_for_opaque_nodes_does_not_divide(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 4, 4)
+    result = b.linear(b.input(random(2, 4)), 4, 4)
     mask = b("nonzero", b.input(torch.tensor([[1], [0]])))
     chosen = b.opaque(lambda mask: mask.flip(0), mask)
-    b.done(b.linear(b("where", chosen, made, None), 4, 4))
+    b.done(b.linear(b("where", chosen, result, None), 4, 4))
     (region,) = divided(b)
     assert held(region) == ["linear", "where", "linear"]
 
@@ -123,22 +123,22 @@ def test_a_step_of_the_preparation_that_the_model_lacks_does_not_divide(
     b: Builder, shared: bool
 ) -> None:
     """As integers that are added to a mask of float32, which makes float32 of them first."""
-    given = b("unsqueeze", b.input(torch.tensor([1, 0, 1, 1])), 0)
-    step = b.graph.add("to", [given], attributes={"dtype": "float32"}).output
+    keys = b("unsqueeze", b.input(torch.tensor([1, 0, 1, 1])), 0)
+    step = b.graph.add("to", [keys], attributes={"dtype": "float32"}).output
     mask = b.opaque(torch.exp, b.binary("add", b.opaque(torch.exp, b.input(random(4))), step))
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    made = b("where", b("nonzero", given), made, None) if shared else made
-    b.done(b.linear(b.binary("add", made, mask), 4, 4))
+    result = b.linear(b.input(random(2, 4)), 4, 4)
+    result = b("where", b("nonzero", keys), result, None) if shared else result
+    b.done(b.linear(b.binary("add", result, mask), 4, 4))
     regions = divided(b)
     assert len(regions) == 1
     assert not any(step in region.outputs for region in regions)
 
 
 def test_a_step_that_the_model_lacks_follows_its_reader_into_a_region(b: Builder) -> None:
-    given = b.input(torch.tensor([1, 0, 1, 1]))
-    step = b.graph.add("to", [given], attributes={"dtype": "float32"}).output
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    total = b.binary("add", made, step)
+    keys = b.input(torch.tensor([1, 0, 1, 1]))
+    step = b.graph.add("to", [keys], attributes={"dtype": "float32"}).output
+    result = b.linear(b.input(random(2, 4)), 4, 4)
+    total = b.binary("add", result, step)
     b.done(b.linear(b.opaque(torch.exp, total), 4, 4))
     first, second = divided(b)
     assert held(first) == ["to", "linear", "binary"]
@@ -148,21 +148,21 @@ def test_a_step_that_the_model_lacks_follows_its_reader_into_a_region(b: Builder
 
 @pytest.mark.parametrize("op", ["triu", "tril"])
 def test_a_causal_mask_only_for_opaque_nodes_does_not_divide(b: Builder, op: str) -> None:
-    made = b.linear(b.input(random(4, 4)), 4, 4)
+    result = b.linear(b.input(random(4, 4)), 4, 4)
     mask = b.opaque(torch.exp, b(op, b.input(random(4, 4)), diagonal=1))
-    b.done(b.linear(b.binary("add", made, mask), 4, 4))
+    b.done(b.linear(b.binary("add", result, mask), 4, 4))
     (region,) = divided(b)
     assert held(region) == ["linear", "binary", "linear"]
 
 
 def test_views_of_results_stay_outside(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
-    made = b.linear(x, 4, 4)
-    view = b("transpose", b("view", made, b("size", x, 0), -1), 0, 1)
-    graph = b.done(view, b.opaque(torch.exp, b("select", made, 0, 0)))
+    result = b.linear(x, 4, 4)
+    view = b("transpose", b("view", result, b("size", x, 0), -1), 0, 1)
+    graph = b.done(view, b.opaque(torch.exp, b("select", result, 0, 0)))
     (region,) = divided(b)
     assert held(region) == ["linear"]
-    assert region.outputs == (made,)
+    assert region.outputs == (result,)
     left = [node for node in graph.nodes if node not in region.nodes and node.reason]
     assert [node.op for node in left] == ["view", "transpose", "select"]
     assert {node.reason for node in left} == {"a view of a result or of an input"}
@@ -170,19 +170,19 @@ def test_views_of_results_stay_outside(b: Builder) -> None:
 
 def test_what_follows_a_region_stays_with_it_though_only_others_read_it(b: Builder) -> None:
     """As keys that are rotated and then written to a cache."""
-    made = b.linear(b.input(random(2, 4)), 4, 4)
+    result = b.linear(b.input(random(2, 4)), 4, 4)
     prepared = b.opaque(torch.exp, b.eltwise("affine", b.input(random(4)), -1.0, 1.0))
-    rotated = b.binary("add", b.binary("mul", made, prepared), made)
-    b.done(b.opaque(torch.exp, rotated), made)
+    rotated = b.binary("add", b.binary("mul", result, prepared), result)
+    b.done(b.opaque(torch.exp, rotated), result)
     (region,) = divided(b)
     assert held(region) == ["linear", "binary", "binary"]
-    assert region.outputs == (made, rotated)
+    assert region.outputs == (result, rotated)
 
 
 def test_what_would_delay_others_stays_outside(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    foreign = b.opaque(torch.exp, made)
-    late = b.opaque(torch.exp, b.binary("add", made, foreign))
+    result = b.linear(b.input(random(2, 4)), 4, 4)
+    foreign = b.opaque(torch.exp, result)
+    late = b.opaque(torch.exp, b.binary("add", result, foreign))
     b.done(b.linear(late, 4, 4))
     assert [held(region) for region in divided(b)] == [["linear"], ["linear"]]
 
@@ -228,9 +228,9 @@ def test_a_view_outside_takes_its_views_along(b: Builder) -> None:
 
 def test_a_split_that_a_pass_made_stays_inside(b: Builder) -> None:
     graph = b.graph
-    made = b.linear(b.input(random(2, 4)), 8, 4)
+    result = b.linear(b.input(random(2, 4)), 8, 4)
     first, second = (graph.value(), graph.value())
-    graph.add("split", [made], outputs=[first, second], attributes={"dim": -1, "sizes": (4, 4)})
+    graph.add("split", [result], outputs=[first, second], attributes={"dim": -1, "sizes": (4, 4)})
     b.done(first, b.opaque(torch.exp, second))
     (region,) = divided(b)
     assert region.outputs == (first, second)
@@ -238,10 +238,10 @@ def test_a_split_that_a_pass_made_stays_inside(b: Builder) -> None:
 
 def test_a_split_that_only_others_read_stays_inside_if_a_pass_made_its_operand(b: Builder) -> None:
     graph = b.graph
-    made = b.linear(b.input(random(2, 4)), 8, 4)
-    made.source = None
+    result = b.linear(b.input(random(2, 4)), 8, 4)
+    result.source = None
     parts = [graph.value(source="first"), graph.value(source="second")]
-    graph.add("split", [made], outputs=parts, attributes={"dim": -1, "sizes": (4, 4)})
+    graph.add("split", [result], outputs=parts, attributes={"dim": -1, "sizes": (4, 4)})
     b.done(*(b.opaque(torch.exp, part) for part in parts))
     (region,) = divided(b)
     assert region.outputs == tuple(parts)
@@ -328,21 +328,21 @@ def test_functions_for_matching_only_are_in_no_region(b: Builder) -> None:
 def test_sizes_of_inputs_are_computed_on_both_sides(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
     rows = b("number_mul", b("size", x, 0), b("size", x, 1))
-    made = b.eltwise("relu", b("view", b.linear(x, 4, 4), rows, 4))
-    graph = b.done(made, b.opaque(lambda n: torch.ones(n), rows))
+    result = b.eltwise("relu", b("view", b.linear(x, 4, 4), rows, 4))
+    graph = b.done(result, b.opaque(lambda n: torch.ones(n), rows))
     (region,) = divided(b)
     assert held(region) == ["size", "size", "number_mul", "linear", "view", "eltwise"]
     assert region.inputs == (x,)
-    assert region.outputs == (made,)
+    assert region.outputs == (result,)
     assert [node.op for node in outside(graph, [region])][:3] == ["size", "size", "number_mul"]
 
 
 def test_a_size_of_an_input_does_not_divide(b: Builder) -> None:
     """An opaque node that reads only sizes runs before the region."""
     x = b.input(random(2, 3, 4))
-    made = b.linear(x, 4, 4)
+    result = b.linear(x, 4, 4)
     mask = b.opaque(lambda n: torch.ones(n, 4, dtype=torch.float64), b("size", x, 1))
-    b.done(b.linear(b.binary("mul", made, b.eltwise("exp", mask)), 4, 4))
+    b.done(b.linear(b.binary("mul", result, b.eltwise("exp", mask)), 4, 4))
     regions = divided(b)
     assert len(regions) == 1
     assert mask in regions[0].inputs
@@ -350,12 +350,12 @@ def test_a_size_of_an_input_does_not_divide(b: Builder) -> None:
 
 def test_a_size_of_a_result_read_outside_makes_it_a_result(b: Builder) -> None:
     x = b.input(random(2, 4))
-    made = b.linear(x, 4, 4)
-    rows = b("number_add", b("size", made, 0), 1)
-    used = b("view", b.eltwise("exp", made), b("size", made, 0), 2, 2)
+    result = b.linear(x, 4, 4)
+    rows = b("number_add", b("size", result, 0), 1)
+    used = b("view", b.eltwise("exp", result), b("size", result, 0), 2, 2)
     b.done(b.eltwise("exp", used), b.opaque(lambda n: torch.ones(n), rows))
     (region,) = divided(b)
-    assert made in region.outputs
+    assert result in region.outputs
     assert all(value.kind == "tensor" for value in region.outputs)
 
 
@@ -371,9 +371,9 @@ def test_a_number_from_outside_is_an_input(b: Builder) -> None:
 
 def test_a_number_from_results_and_from_outside_is_computed_inside(b: Builder) -> None:
     x, n = b.input(random(2, 6)), b.input(3)
-    made = b.linear(x, 6, 6)
-    groups = b("number_mul", b("size", made, 0), n)
-    b.done(b.eltwise("exp", b("view", made, groups, -1)))
+    result = b.linear(x, 6, 6)
+    groups = b("number_mul", b("size", result, 0), n)
+    b.done(b.eltwise("exp", b("view", result, groups, -1)))
     (region,) = divided(b)
     assert region.inputs == (x, n)
     assert held(region) == ["linear", "size", "number_mul", "view", "eltwise"]
@@ -401,10 +401,10 @@ def test_a_number_that_the_model_lacks_is_computed_inside(b: Builder) -> None:
 
 
 def test_numbers_can_be_the_models_results(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 6)), 6, 6)
-    b.done(b("number_add", b("size", made, 0), 5))
+    result = b.linear(b.input(random(2, 6)), 6, 6)
+    b.done(b("number_add", b("size", result, 0), 5))
     (region,) = divided(b)
-    assert region.outputs == (made,)
+    assert region.outputs == (result,)
 
 
 # schedule
@@ -433,6 +433,8 @@ def test_constants_are_no_inputs(b: Builder) -> None:
 
 def test_sizes_of_values_that_a_pass_made_are_read_in_the_region(b: Builder) -> None:
     x = b.input(random(2, 8))
-    made = b.graph.add("linear", [x, b.constant(8, 8), None]).output  # the model has no such value
-    b.done(b("view", b.linear(made, 8, 8), b("size", made, 0), 2, 4))
+    result = b.graph.add(
+        "linear", [x, b.constant(8, 8), None]
+    ).output  # the model has no such value
+    b.done(b("view", b.linear(result, 8, 8), b("size", result, 0), 2, 4))
     assert partition(b.graph)

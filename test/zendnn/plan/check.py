@@ -86,8 +86,8 @@ def check(
     region = region_of(b, *outputs)
     plan = make_plan(region, constants or dtype)
     examples = dict(zip(b.graph.inputs, b.examples, strict=True))
-    given = [examples[value] for value in region.inputs]
-    tensors, numbers = tensors_and_numbers(given)
+    arguments = [examples[value] for value in region.inputs]
+    tensors, numbers = tensors_and_numbers(arguments)
     assert plan.takes(tensors, numbers), refusal(plan)
     assert layout_of(plan) in ("", *asked_layouts())
 
@@ -98,7 +98,7 @@ def check(
     for x, copy in zip(tensors, copies, strict=True):
         assert torch.equal(x, copy), "an input was changed"
 
-    read = [(meant or {}).get(v, x) for v, x in zip(region.inputs, given, strict=True)]
+    read = [(meant or {}).get(v, x) for v, x in zip(region.inputs, arguments, strict=True)]
     theirs = interpret(region, read, dtype, constants or dtype)
     exact = interpret(region, read, torch.float64, constants or dtype)
     assert len(results) == len(exact)
@@ -129,7 +129,7 @@ def region_of(b: Builder, *outputs: Value) -> Region:
 
 
 def interpret(
-    region: Region, given: list[Any], dtype: torch.dtype, rounded: torch.dtype
+    region: Region, arguments: list[Any], dtype: torch.dtype, rounded: torch.dtype
 ) -> list[Tensor]:
     """The region's results in ``dtype``, for constants first rounded to another dtype."""
     constants = {
@@ -142,7 +142,7 @@ def interpret(
     try:
         for value, constant in constants.items():
             value.constant = cast(cast(constant, rounded), kept)
-        return run_region(region, [cast(x, dtype) for x in given])
+        return run_region(region, [cast(x, dtype) for x in arguments])
     finally:
         for value, constant in constants.items():
             value.constant = constant
@@ -153,11 +153,11 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
     return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
-def tensors_and_numbers(given: list[Any]) -> tuple[list[Tensor], list[int]]:
+def tensors_and_numbers(arguments: list[Any]) -> tuple[list[Tensor], list[int]]:
     """The inputs split into tensors and numbers, as plans take them."""
     return (
-        [x for x in given if isinstance(x, Tensor)],
-        [x for x in given if not isinstance(x, Tensor)],
+        [x for x in arguments if isinstance(x, Tensor)],
+        [x for x in arguments if not isinstance(x, Tensor)],
     )
 
 

@@ -374,13 +374,13 @@ def strained(draw: Draw, text: str) -> str:
 
 def spliced(draw: Draw, text: str) -> str:
     """The text with a node of another description, which reads its values and may be a result."""
-    made, _, rest = one_of(draw, LINES).partition(" = ")
+    result, _, rest = one_of(draw, LINES).partition(" = ")
     lines = text.splitlines()
     place = draw(st.integers(2, max(2, len(lines))))
     known = sorted(set(_VALUE.findall("\n".join(lines[:place]))))
     if known:
         rest = _VALUE.sub(lambda _: one_of(draw, known), rest)
-    new = [f"%new{len(lines)}_{i}" for i, _ in enumerate(made.split(","))]
+    new = [f"%new{len(lines)}_{i}" for i, _ in enumerate(result.split(","))]
     lines.insert(place, f"{', '.join(new)} = {rest}")
     return "\n".join([*lines, "return " + new[-1]]) + "\n"
 
@@ -451,39 +451,39 @@ def changed_tensors(draw: Draw, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ..
     """The tensors with one changed, swapped, removed or duplicated."""
     if not tensors:
         return (random(2, 3),)
-    made = list(tensors)
-    i, j = (draw(st.integers(0, len(made) - 1)) for _ in range(2))
+    result = list(tensors)
+    i, j = (draw(st.integers(0, len(result) - 1)) for _ in range(2))
     kind = one_of(draw, ("form", "form", "form", "swap", "remove", "repeat"))
     if kind == "form":
         name = one_of(draw, sorted(TENSORS))
         try:
-            made[i] = TENSORS[name](made[i].detach())
+            result[i] = TENSORS[name](result[i].detach())
         except (RuntimeError, NotImplementedError, IndexError):  # It does not apply to this tensor.
             return tensors
     elif kind == "swap":
-        made[i], made[j] = made[j], made[i]
+        result[i], result[j] = result[j], result[i]
     elif kind == "remove":
-        made.pop(i)
+        result.pop(i)
     else:
-        made.insert(j, made[i])
-    return tuple(made)
+        result.insert(j, result[i])
+    return tuple(result)
 
 
 def changed_case(draw: Draw) -> Case:
     """One of ``SAMPLES`` with a few changes, mostly of its text."""
-    made = SAMPLES[one_of(draw, sorted(SAMPLES))]
+    result = SAMPLES[one_of(draw, sorted(SAMPLES))]
     for _ in range(draw(st.integers(1, 4))):
         what = one_of(
             draw,
             ("text", "text", "text", "constants", "constants", "tensors", "tensors", "numbers"),
         )
         if what == "text":
-            made = replace(made, text=changed_text(draw, made.text))
+            result = replace(result, text=changed_text(draw, result.text))
         elif what == "constants":
-            made = replace(made, constants=changed_tensors(draw, made.constants))
+            result = replace(result, constants=changed_tensors(draw, result.constants))
         elif what == "tensors":
-            made = replace(made, tensors=changed_tensors(draw, made.tensors))
+            result = replace(result, tensors=changed_tensors(draw, result.tensors))
         else:
             number = draw(st.one_of(st.integers(-3, 20), st.sampled_from([2**31, 2**63 - 1])))
-            made = replace(made, numbers=tuple(number for _ in made.numbers))
-    return made
+            result = replace(result, numbers=tuple(number for _ in result.numbers))
+    return result

@@ -73,9 +73,9 @@ def test_what_is_built_ahead_computes_the_same(
 ) -> None:
     lengths = range(LENGTH + 10, LENGTH + 10 + 8 * step, step)
     for length in lengths:
-        (made,) = decode(plan, length)
+        (result,) = decode(plan, length)
         (wanted,) = decode(make_plan(region), length)
-        for x, y in zip(made, wanted, strict=True):
+        for x, y in zip(result, wanted, strict=True):
             assert torch.equal(x, y)
         if length not in lengths[:2]:
             wait_for(plan)

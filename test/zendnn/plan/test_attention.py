@@ -239,11 +239,11 @@ def test_queries_that_see_no_key_give_nan_in_recognised_attention(b: Builder) ->
         b("attention", q, k, v, mask, **attributes),
         b("attention", q, k, v, None, chosen, fill=-math.inf, fill_where=False, **attributes),
     )
-    given = [b.examples[b.graph.inputs.index(value)] for value in region.inputs]
+    arguments = [b.examples[b.graph.inputs.index(value)] for value in region.inputs]
     scores = (b.examples[0] @ b.examples[1].mT * 0.5).masked_fill(~seen, -math.inf)
     want = scores.softmax(-1) @ b.examples[2]
     assert want.isnan().any()
-    for got in make_plan(region).run(given, []):
+    for got in make_plan(region).run(arguments, []):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 

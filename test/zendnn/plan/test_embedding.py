@@ -134,8 +134,8 @@ def test_groups_of_embeddings(data: st.DataObject) -> None:
             ids = torch.randint(rows, (bags, draw(st.integers(1, 5))), dtype=kind)
         indices.append(b.input(ids))
         offsets.append(starts)
-        given = weighted and draw(st.booleans())
-        weights.append(b.input(tensor(*ids.shape, dtype=dtype)) if given else None)
+        has_weights = weighted and draw(st.booleans())
+        weights.append(b.input(tensor(*ids.shape, dtype=dtype)) if has_weights else None)
     operands = [*tables, *indices, *offsets, *(weights if weighted else ())]
     attributes = {"count": count, "mode": mode, "last_offset": last}
     node = b.node("embedding_bags", *operands, results=count, **attributes)

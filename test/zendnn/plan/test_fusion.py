@@ -33,10 +33,10 @@ SHAPE = (3, 17, 5, 7)
 def check_chain(b: Builder, *outputs: Value, dtype: torch.dtype = torch.float32) -> list[str]:
     """Check a graph with chains fused, compare it with single steps, and return what runs."""
     plan = check(b, *outputs, dtype=dtype)
-    given, numbers = tensors_and_numbers(b.examples)
+    arguments, numbers = tensors_and_numbers(b.examples)
     with passes.disable("fuse_pointwise"):
         single = make_plan(region_of(b, *outputs), dtype)
-    assert_same_bits(plan.run(given, numbers), single.run(given, numbers))
+    assert_same_bits(plan.run(arguments, numbers), single.run(arguments, numbers))
     return implementations(plan)
 
 
@@ -106,16 +106,16 @@ def test_other_sizes_of_the_same_elements_do_not(b: Builder) -> None:
 def test_another_view_of_what_was_made_ends_a_chain(b: Builder) -> None:
     """Its elements come in another order: some are not there yet."""
     x = b.input(tensor(40, 40))
-    made = b.eltwise("tanh", x)
-    ran = check_chain(b, b.binary("add", made, b("transpose", made, 0, 1)))
+    result = b.eltwise("tanh", x)
+    ran = check_chain(b, b.binary("add", result, b("transpose", result, 0, 1)))
     assert ran == ["eltwise tanh", "binary add"]
 
 
 def test_a_result_over_an_operand_whose_rows_are_read_ends_a_chain(b: Builder) -> None:
     """The first row is still wanted when it would be overwritten."""
-    made = b.linear(b.input(tensor(4, 16)), 16, 16)
-    row = b("slice", made, 0, 0, 1, 1)
-    less, more = b.binary("sub", made, row), b.eltwise("relu", made)
+    result = b.linear(b.input(tensor(4, 16)), 16, 16)
+    row = b("slice", result, 0, 0, 1, 1)
+    less, more = b.binary("sub", result, row), b.eltwise("relu", result)
     ends = [b.eltwise("affine", value, 0.5, 0.25) for value in (less, more)]
     check_chain(b, *ends)
 
@@ -137,8 +137,8 @@ def test_operands_of_any_layout(b: Builder, layout: str, dtype: torch.dtype) -> 
     y = b.input(tensor(*SHAPE, dtype=dtype, seed=2))
     one = b.input(tensor(1, 17, 1, 1, dtype=dtype, seed=3))
     number = b.input(tensor(1, dtype=dtype, seed=4))
-    made = b.binary("mul", b.binary("add", x, one), y)
-    check_chain(b, b.eltwise("relu", b.binary("max", made, number)), made, dtype=dtype)
+    result = b.binary("mul", b.binary("add", x, one), y)
+    check_chain(b, b.eltwise("relu", b.binary("max", result, number)), result, dtype=dtype)
 
 
 @pytest.mark.parametrize("count", [40, 200])
@@ -160,18 +160,18 @@ def test_many_elements_shared_by_cores(b: Builder, threads: int) -> None:
     try:
         x, row = b.input(tensor(257, 1031)), b.input(tensor(1031))
         y = b.input(tensor(257, 1031, layout="transposed"))
-        made = b.eltwise("tanh", b.binary("add", b.binary("mul", x, row), y))
-        check_chain(b, b.binary("sub", made, x), made)
+        result = b.eltwise("tanh", b.binary("add", b.binary("mul", x, row), y))
+        check_chain(b, b.binary("sub", result, x), result)
     finally:
         torch.set_num_threads(before)
 
 
 def test_a_slice_that_each_call_places_ends_no_chain_wrongly(b: Builder) -> None:
     x, start = b.input(tensor(64, 32)), b.input(3)
-    made = b.eltwise("exp", x)
-    moved = b("slice", made, 0, start, b("number_add", start, 16), 1)
-    kept = b("slice", made, 0, 8, 24, 1)
-    check_chain(b, b.eltwise("tanh", b.binary("add", moved, kept)), made)
+    result = b.eltwise("exp", x)
+    moved = b("slice", result, 0, start, b("number_add", start, 16), 1)
+    kept = b("slice", result, 0, 8, 24, 1)
+    check_chain(b, b.eltwise("tanh", b.binary("add", moved, kept)), result)
 
 
 def test_steps_say_what_they_are_made_of(b: Builder) -> None:
@@ -225,8 +225,8 @@ def test_random_graphs(data: st.DataObject, dtype: torch.dtype) -> None:
     known = [b.input(tensor(6, 6, dtype=dtype))]
     for _ in range(data.draw(st.integers(3, 16))):
         add_random_node(b, data.draw, known, dtype)
-    made = [value for value in known if value.producer is not None]
-    outputs = [value for value in made if data.draw(st.booleans())] or made[-1:]
+    result = [value for value in known if value.producer is not None]
+    outputs = [value for value in result if data.draw(st.booleans())] or result[-1:]
     assume(outputs)
     region = region_of(b, *outputs)
     examples = dict(zip(b.graph.inputs, b.examples, strict=True))

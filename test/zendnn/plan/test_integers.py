@@ -86,8 +86,8 @@ def test_running_sums(data: st.DataObject) -> None:
     if dtype == torch.float32:
         x = x * draw(st.sampled_from([1.0, 1e7, 0.1]))
     dim = draw(st.integers(-len(shape), len(shape) - 1))
-    made = "float32" if dtype == torch.float32 else "int64"
-    check_exact(b, b("cumsum", b.input(x), dim=dim, dtype=made))
+    result = "float32" if dtype == torch.float32 else "int64"
+    check_exact(b, b("cumsum", b.input(x), dim=dim, dtype=result))
 
 
 @property_test
@@ -105,8 +105,8 @@ def test_ranges(data: st.DataObject) -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1, 40)])
 def test_filled_tensors(b: Builder, dtype: str, shape: tuple[int, ...]) -> None:
     x = b.input(small((3, 2, 40), MADE[dtype]))
-    made = b("full", *shape, value=1.0, dtype=dtype)
-    check_exact(b, made, b("compare", x, made, algorithm="lt"))
+    result = b("full", *shape, value=1.0, dtype=dtype)
+    check_exact(b, result, b("compare", x, result, algorithm="lt"))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool, torch.float32])

@@ -36,5 +36,5 @@ def test_operators_in_a_row(name: str) -> None:
             last += 1
         want = compute(want, x)
     plan = torch.classes.zendnn.Plan("\n".join([*text, f"return %{last}", ""]), [], "long")
-    (made,) = plan.run([x], [])
-    torch.testing.assert_close(made, want)
+    (result,) = plan.run([x], [])
+    torch.testing.assert_close(result, want)

@@ -35,7 +35,7 @@ def test_batch_norm(
     count = shape[1]
     for layout in ("contiguous", "transposed", "padded", "channels_last", "repeated"):
         x = b.input(tensor(*shape, dtype=dtype, layout=layout))
-        weight, bias = (b.constant(count) if given else None for given in affine)
+        weight, bias = (b.constant(count) if present else None for present in affine)
         variance = b.graph.constant(torch.rand(count, dtype=torch.float64) + 0.5)
         results.append(b("batch_norm", x, weight, bias, b.constant(count), variance, eps=1e-3))
     check(b, *results, dtype=dtype, constants=torch.float32)

@@ -11,11 +11,15 @@ from .samples import plan_of
 
 
 def test_numbers(b: Builder) -> None:
-    x, given = b.input(tensor(6, 10)), b.input(3)
+    x, number = b.input(tensor(6, 10)), b.input(3)
     rows, columns = b("size", x, 0), b("size", x, -1)
     half = b("number_floordiv", rows, 2)
-    sizes = [b("number_mul", half, 2), b("number_sub", columns, given), b("number_add", given, -3)]
-    y = b("slice", b.eltwise("abs", x), 1, given, None, 1)
+    sizes = [
+        b("number_mul", half, 2),
+        b("number_sub", columns, number),
+        b("number_add", number, -3),
+    ]
+    y = b("slice", b.eltwise("abs", x), 1, number, None, 1)
     y = b("view", y, sizes[0], sizes[1])
     y = b("slice", y, 0, sizes[2], b("number_floordiv", b("numel", x), -17), 1)
     check(b, b("unsqueeze", y, 0))

@@ -68,10 +68,10 @@ def packed() -> int:
 
 def program(module: nn.Module) -> Call:
     rows = {0: torch.export.Dim.DYNAMIC}
-    made: Call = torch.backends.zendnn.optimize(
+    result: Call = torch.backends.zendnn.optimize(
         module, (torch.zeros(8, WIDTH),), dynamic_shapes=(rows,)
     )
-    return made
+    return result
 
 
 FRONT_ENDS: dict[str, Callable[[nn.Module], Call]] = {

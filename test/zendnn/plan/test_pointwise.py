@@ -76,12 +76,12 @@ TORCHS: dict[str, Callable[[Tensor], Tensor]] = {
 def test_functions_of_infinity_and_nan_are_torchs(
     b: Builder, name: str, x: float, dtype: torch.dtype
 ) -> None:
-    given = torch.full((37,), x, dtype=dtype)
-    (got,) = make_plan(region_of(b, b.eltwise(name, b.input(given), *FUNCTIONS[name]))).run(
-        [given], []
+    argument = torch.full((37,), x, dtype=dtype)
+    (got,) = make_plan(region_of(b, b.eltwise(name, b.input(argument), *FUNCTIONS[name]))).run(
+        [argument], []
     )
     with stock():
-        want, alone = TORCHS[name](given), TORCHS[name](given[:1]).expand(37)
+        want, alone = TORCHS[name](argument), TORCHS[name](argument[:1]).expand(37)
     # torch's vector and scalar code differ in gelu(∞).
     assert any(torch.equal(got.nan_to_num(7), other.nan_to_num(7)) for other in (want, alone))
 

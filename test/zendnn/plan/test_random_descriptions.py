@@ -94,9 +94,9 @@ def ask(server: Server, case: Case) -> str:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     env = {**os.environ, "ZENDNN_TUNING_BUDGET": "0"}
-    made = Server(PROGRAM, str(MORE_BYTES), env=env, seconds=SECONDS)
-    yield made
-    made.stop()
+    result = Server(PROGRAM, str(MORE_BYTES), env=env, seconds=SECONDS)
+    yield result
+    result.stop()
 
 
 @pytest.mark.parametrize("name", SAMPLES)

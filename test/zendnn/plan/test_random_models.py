@@ -46,11 +46,11 @@ class Program(nn.Module):
         self.results = results
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        made = [x]
+        result = [x]
         for step in self.steps:
-            made.append(step(made))
+            result.append(step(result))
         # Every tensor is read, if not as a result then one step later.
-        return (*(made[i] for i in self.results), *(F.relu(y) for y in made[1:]))
+        return (*(result[i] for i in self.results), *(F.relu(y) for y in result[1:]))
 
 
 @dataclass

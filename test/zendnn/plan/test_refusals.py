@@ -525,8 +525,8 @@ def net() -> nn.Module:
 def module(net: nn.Module) -> torch.jit.ScriptModule:
     with torch.no_grad():
         frozen = torch.jit.freeze(torch.jit.trace(net, values(*ODD)))
-        made: torch.jit.ScriptModule = torch.jit.optimize_for_inference(frozen)
-    return made
+        result: torch.jit.ScriptModule = torch.jit.optimize_for_inference(frozen)
+    return result
 
 
 def assert_right(module: torch.jit.ScriptModule, net: nn.Module, x: Tensor) -> None:

@@ -362,38 +362,38 @@ def released_by(made: Any) -> int:
 
 def test_programs_own_their_weights_once_the_module_is_gone() -> None:
     module, x = net(), values(5, WIDTH)
-    made = program(module, x)
-    call_often(made, x)
-    assert released_by(made) == 0
+    result = program(module, x)
+    call_often(result, x)
+    assert released_by(result) == 0
     del module
     other = net()
     with torch.no_grad():
         for rows in (5, 1, 7, 33, 128):
             x = values(rows, WIDTH)
-            torch.testing.assert_close(call_often(made, x), other(x), rtol=1e-4, atol=1e-5)
-            assert released_by(made) == 3 * WEIGHT_BYTES
+            torch.testing.assert_close(call_often(result, x), other(x), rtol=1e-4, atol=1e-5)
+            assert released_by(result) == 3 * WEIGHT_BYTES
 
 
 def test_what_runs_in_the_place_of_a_programs_plans_reads_their_weights() -> None:
     other, x = net(), values(5, WIDTH)
-    made = program(net(), x)
-    call_often(made, x)
-    assert released_by(made) == 3 * WEIGHT_BYTES
+    result = program(net(), x)
+    call_often(result, x)
+    assert released_by(result) == 3 * WEIGHT_BYTES
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(made(x), torch.export.export(other, (x,)).module()(x))
-    call_often(made, x)
+        assert torch.equal(result(x), torch.export.export(other, (x,)).module()(x))
+    call_often(result, x)
     with torch.no_grad(), torch.backends.zendnn.flags(enabled=False):
-        torch.testing.assert_close(made(x), other(x))
-    call_often(made, x)
+        torch.testing.assert_close(result(x), other(x))
+    call_often(result, x)
     grown, again = (x.clone().requires_grad_() for _ in range(2))
-    made(grown).sum().backward()
+    result(grown).sum().backward()
     other(again).sum().backward()
     torch.testing.assert_close(grown.grad, again.grad)
     with torch.no_grad():
-        batched = torch.vmap(made)(torch.stack([x, x + 1]))
+        batched = torch.vmap(result)(torch.stack([x, x + 1]))
         torch.testing.assert_close(batched[1], other(x + 1), rtol=1e-4, atol=1e-5)
-    call_often(made, x)
-    assert released_by(made) == 3 * WEIGHT_BYTES
+    call_often(result, x)
+    assert released_by(result) == 3 * WEIGHT_BYTES
 
 
 def pickled(made: Any) -> Any:
@@ -403,13 +403,13 @@ def pickled(made: Any) -> Any:
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickled], ids=["deepcopy", "pickle"])
 def test_copies_of_programs_have_the_weights(copied: Callable[[Any], Any]) -> None:
     x = values(5, WIDTH)
-    made = program(net(), x)
-    want = call_often(made, x)
-    other = copied(made)
+    result = program(net(), x)
+    want = call_often(result, x)
+    other = copied(result)
     assert torch.equal(call_often(other, x), want)
-    assert released_by(made) == released_by(other) == 3 * WEIGHT_BYTES
+    assert released_by(result) == released_by(other) == 3 * WEIGHT_BYTES
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(other(x), made(x))
+        assert torch.equal(other(x), result(x))
     assert len(pickle.dumps(other)) < 3.5 * WEIGHT_BYTES
 
 
@@ -428,27 +428,27 @@ def test_tied_and_folded_weights_of_programs_give_eager_results() -> None:
         def forward(self, image: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
             return self.norm(self.conv(image)), self.second(self.first(x).relu())
 
-    given = values(2, 64, 8, 8), values(5, WIDTH)
+    arguments = values(2, 64, 8, 8), values(5, WIDTH)
     other = Net().eval()
-    made = torch.backends.zendnn.optimize(Net().eval(), given)
+    result = torch.backends.zendnn.optimize(Net().eval(), arguments)
     gc.collect()
     with torch.no_grad():
         for _ in range(ENOUGH_CALLS):
-            torch.testing.assert_close(made(*given), other(*given), rtol=1e-4, atol=1e-5)
-        assert released_by(made) >= WEIGHT_BYTES
-        captured = torch.export.export(other, given).module()
+            torch.testing.assert_close(result(*arguments), other(*arguments), rtol=1e-4, atol=1e-5)
+        assert released_by(result) >= WEIGHT_BYTES
+        captured = torch.export.export(other, arguments).module()
         with torch.autocast("cpu", torch.bfloat16):
-            assert all(map(torch.equal, made(*given), captured(*given)))
+            assert all(map(torch.equal, result(*arguments), captured(*arguments)))
         with torch.backends.zendnn.flags(enabled=False):
-            torch.testing.assert_close(made(*given), other(*given), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(result(*arguments), other(*arguments), rtol=1e-4, atol=1e-5)
 
 
 def test_fake_tensors_run_through_programs_more_than_once() -> None:
-    made = program(net(), values(5, WIDTH))
+    result = program(net(), values(5, WIDTH))
     for _ in range(2):
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            got = made(mode.from_tensor(values(5, WIDTH)))
+            got = result(mode.from_tensor(values(5, WIDTH)))
         assert (got.shape, got.dtype) == ((5, WIDTH), torch.bfloat16)
 
 
@@ -469,25 +469,28 @@ class Views(nn.Module):
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 def test_views_that_change_signs_are_told_apart(dtype: torch.dtype | None) -> None:
     module, x = Views(), values(5, WIDTH)
-    made = torch.backends.zendnn.optimize(module.eval(), (x,))
+    result = torch.backends.zendnn.optimize(module.eval(), (x,))
     with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype is not None):
         want = torch.export.export(module, (x,)).module()(x)
         tolerance = 1e-4 if dtype is None else 0
-        torch.testing.assert_close(made(x), want, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(result(x), want, rtol=tolerance, atol=tolerance)
 
 
 def test_a_refused_call_unpacks_nothing() -> None:
-    made = torch.backends.zendnn.optimize(net(), (values(5, WIDTH),))
-    call_often(made, values(5, WIDTH))
-    assert released_by(made) == 3 * WEIGHT_BYTES
+    result = torch.backends.zendnn.optimize(net(), (values(5, WIDTH),))
+    call_often(result, values(5, WIDTH))
+    assert released_by(result) == 3 * WEIGHT_BYTES
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="6"):
-        made(values(6, WIDTH))
-    assert released_by(made) == 3 * WEIGHT_BYTES
+        result(values(6, WIDTH))
+    assert released_by(result) == 3 * WEIGHT_BYTES
 
 
 def test_programs_have_no_state_of_what_their_plans_hold_and_give_it_no_gradients() -> None:
-    for made in (program(net(), values(5, WIDTH)), copy.deepcopy(program(net(), values(5, WIDTH)))):
-        assert not made.state_dict()
-        made.load_state_dict({})
+    for result in (
+        program(net(), values(5, WIDTH)),
+        copy.deepcopy(program(net(), values(5, WIDTH))),
+    ):
+        assert not result.state_dict()
+        result.load_state_dict({})
         with torch.autocast("cpu", torch.bfloat16):
-            assert not made(values(5, WIDTH)).requires_grad
+            assert not result(values(5, WIDTH)).requires_grad

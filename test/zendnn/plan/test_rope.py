@@ -35,8 +35,8 @@ def test_rope(data: st.DataObject) -> None:
 @pytest.mark.parametrize("sizes", [(1, 4, 1, 64), (2, 3, 40, 80), (5, 34)])
 def test_rope_has_the_bits_of_torch(b: Builder, sizes: tuple[int, ...], interleaved: bool) -> None:
     examples = [tensor(*sizes), *(tensor(sizes[-2], 32, seed=seed) for seed in (1, 2))]
-    made = b("rope", *map(b.input, examples), interleaved=interleaved)
-    plan = make_plan(region_of(b, made))
+    result = b("rope", *map(b.input, examples), interleaved=interleaved)
+    plan = make_plan(region_of(b, result))
     (got,) = plan.run(examples, [])
     assert torch.equal(got, rope({"interleaved": interleaved}, *examples))
     assert implementations(plan) == ["rope"]
@@ -68,8 +68,8 @@ def test_nan_stays_in_its_pair(b: Builder) -> None:
     x[1, 2] = x[0, 10] = float("nan")
     for interleaved, partner in ((False, 6), (True, 3)):
         b = Builder()
-        made = b("rope", b.input(x), *map(b.input, (table, table)), interleaved=interleaved)
-        (got,) = make_plan(region_of(b, made)).run([x, table, table], [])
+        result = b("rope", b.input(x), *map(b.input, (table, table)), interleaved=interleaved)
+        (got,) = make_plan(region_of(b, result)).run([x, table, table], [])
         expected = x.isnan()
         expected[1, partner] = True
         assert torch.equal(got.isnan(), expected)

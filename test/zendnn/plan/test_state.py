@@ -25,9 +25,9 @@ def check_write(b: Builder, *outputs: Value, dtype: torch.dtype = torch.float32)
     region = region_of(b, *outputs)
     plan = make_plan(region, dtype)
     examples = dict(zip(b.graph.inputs, b.examples, strict=True))
-    given = [examples[value] for value in region.inputs]
-    ours = [x.clone() if isinstance(x, Tensor) else x for x in given]
-    theirs = [x.clone() if isinstance(x, Tensor) else x for x in given]
+    arguments = [examples[value] for value in region.inputs]
+    ours = [x.clone() if isinstance(x, Tensor) else x for x in arguments]
+    theirs = [x.clone() if isinstance(x, Tensor) else x for x in arguments]
     tensors, numbers = tensors_and_numbers(ours)
     assert plan.takes(tensors, numbers), explained(plan)
     results = plan.run(tensors, numbers)
@@ -49,8 +49,8 @@ def test_writes_of_each_dtype(b: Builder, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 1, 5), (5,), (1,)])
 def test_what_is_written_is_repeated(b: Builder, shape: tuple[int, ...]) -> None:
     x, y = written(b, b.input(tensor(4, 3, 5))), b.input(tensor(*shape, seed=1))
-    made = b("write", x, b("slice", x, 0, 0, None, 2), b.eltwise("abs", y))
-    check_write(b, b.eltwise("tanh", b("transpose", made, 0, 2)))
+    result = b("write", x, b("slice", x, 0, 0, None, 2), b.eltwise("abs", y))
+    check_write(b, b.eltwise("tanh", b("transpose", result, 0, 2)))
 
 
 def test_writes_are_read_in_order(b: Builder) -> None:
@@ -71,8 +71,8 @@ def test_rows_are_written(b: Builder, rows: tuple[int, ...], dim: int) -> None:
     sizes[dim] = len(rows)
     # Of two writes to one row either may be the last.
     y = b.input(tensor(*sizes, seed=1) if len(set(rows)) == len(rows) else torch.ones(sizes))
-    made = b("write", x, x, y, index, dim=dim, wraps=True)
-    check_write(b, b.eltwise("abs", made))
+    result = b("write", x, x, y, index, dim=dim, wraps=True)
+    check_write(b, b.eltwise("abs", result))
 
 
 @pytest.mark.parametrize(("row", "wraps"), [(5, True), (-6, True), (-1, False), (2**40, False)])
@@ -119,8 +119,8 @@ def test_numbers_that_plans_share_are_not_written(b: Builder, sizes: tuple[int, 
     """One number stands for all elements, in all calls."""
     x = written(b, b("full", *sizes, value=0.5, dtype="float32"))
     part = b("select", x, 0, 0) if sizes else x
-    made = b("write", x, part, b("sum", b.input(tensor(3))))
-    assert not make_plan(region_of(b, b.eltwise("exp", made))).takes(list(b.examples), [])
+    result = b("write", x, part, b("sum", b.input(tensor(3))))
+    assert not make_plan(region_of(b, b.eltwise("exp", result))).takes(list(b.examples), [])
 
 
 def test_repeated_elements_are_not_written(b: Builder) -> None:
@@ -170,8 +170,8 @@ def test_a_position_is_bound_where_a_state_is_written(b: Builder) -> None:
     x, n = written(b, b.input(tensor(2, 20, 4))), b.input(0)
     y = b.input(tensor(2, 1, 4))
     part = b("slice", x, 1, n, b("number_add", n, 1), 1)
-    made = b("write", x, part, b.eltwise("abs", y))
-    plan = make_plan(region_of(b, b.eltwise("tanh", made)))
+    result = b("write", x, part, b.eltwise("abs", y))
+    plan = make_plan(region_of(b, b.eltwise("tanh", result)))
     state, row = (x.clone() for x in b.examples if isinstance(x, Tensor))
     want = state.clone()
     for position in range(20):

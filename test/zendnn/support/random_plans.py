@@ -92,9 +92,9 @@ class Net:
 
         A result never overwrites other values in a plan, so most results are one step later.
         """
-        made = [v for v in self.shapes if v.producer is not None]
-        shown = [self.b.eltwise("affine", v, 0.5, 0.25) for v in made if not v.users]
-        return [*shown, self.one_of(made)] if self.draw(st.booleans()) else shown
+        result = [v for v in self.shapes if v.producer is not None]
+        shown = [self.b.eltwise("affine", v, 0.5, 0.25) for v in result if not v.users]
+        return [*shown, self.one_of(result)] if self.draw(st.booleans()) else shown
 
 
 def add_function(net: Net) -> None:

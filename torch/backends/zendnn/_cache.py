@@ -70,8 +70,8 @@ class Key(NamedTuple):
             return
         asking = innermost_backend(call["self"].callback)
         backend = getattr(asking, "compiler_fn", asking)
-        given = getattr(asking, "kwargs", {})
-        options = type(self.options).of(given.get("options"), given.get("mode"))
+        arguments = getattr(asking, "kwargs", {})
+        options = type(self.options).of(arguments.get("options"), arguments.get("mode"))
         if backend is not self.backend or options != self.options:
             raise RuntimeError(f"a cached graph is of another backend, mode or options{_AGAIN}")
         model = getattr(call["fn"], "__self__", call["fn"])

@@ -89,14 +89,14 @@ class Options(_options.Options):
             raise ValueError(f"the option 'rest' is 'inductor' or 'eager', not {self.rest!r}")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None, mode: str | None = None) -> Options:
+    def of(cls, values: Mapping[str, Any] | None, mode: str | None = None) -> Options:
         """Return the options, checked, in a mode of ``torch.compile``.
 
         Raises:
             ValueError: for an option, a pass, a word or a mode that there is not.
             TypeError: for a value of another type.
         """
-        options = super().of(given)
+        options = super().of(values)
         known = MODES.get(mode or "default")
         if known is None:
             raise ValueError(
@@ -254,9 +254,9 @@ class InferenceGraph:
         context = TracingContext.try_get()
         metadata = None if context is None else context.fw_metadata
         static = [] if metadata is None else metadata.static_input_indices
-        given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        arguments = [node for node in graph.graph.nodes if node.op == "placeholder"]
         written = written_by(graph.graph)
-        weights = [at for at in static if given[at] not in written]
+        weights = [at for at in static if arguments[at] not in written]
         capture = replace(capture, name=get_aot_graph_name())
         return InferenceGraph(graph, weights, options, capture)
 
@@ -265,72 +265,74 @@ class InferenceGraph:
         return InferenceGraph, (self.graph, self.weights, self.options, capture)
 
     def __call__(self, inputs: list[Any]) -> Any:
-        given = tuple(inputs)
+        arguments = tuple(inputs)
         inputs.clear()
         current = self._current
-        if current is not None and current.snapshot.holds(given):
+        if current is not None and current.snapshot.holds(arguments):
             self._changes = 0
         else:
-            current = self._known.get(self._key(given))
-            if current is None or not current.snapshot.holds(given):
-                current = self._make(given)
+            current = self._known.get(self._key(arguments))
+            if current is None or not current.snapshot.holds(arguments):
+                current = self._make(arguments)
             self._current = current
-        return current.run(*given)
+        return current.run(*arguments)
 
-    def _make(self, given: tuple[Any, ...]) -> _Made:
+    def _make(self, arguments: tuple[Any, ...]) -> _Made:
         """Return the graph for weights that are new or changed; another thread may have made it."""
         with self._lock:
-            found = self._known.get(self._key(given))
-            if found is not None and found.snapshot.holds(given):
+            found = self._known.get(self._key(arguments))
+            if found is not None and found.snapshot.holds(arguments):
                 return found
-            before = found or self._with_other_buffers(given)
+            before = found or self._with_other_buffers(arguments)
             if before is not None:
                 self._changes += 1
                 if self._changes >= MANY_CHANGES:
-                    self._release(before.snapshot.changed(given), given)
+                    self._release(before.snapshot.changed(arguments), arguments)
             over = [key for key, old in self._known.items() if old.snapshot.is_over()]
             for old in over:
                 del self._known[old]
-            made = self._known[self._key(given)] = self._optimize(given)
-        return made
+            result = self._known[self._key(arguments)] = self._optimize(arguments)
+        return result
 
-    def _with_other_buffers(self, given: tuple[Any, ...]) -> _Made | None:
+    def _with_other_buffers(self, arguments: tuple[Any, ...]) -> _Made | None:
         """Return what was made for the same parameters, or for what is gone if there are none."""
-        key = self._key(given)
+        key = self._key(arguments)
         fixed = [
-            i for i, at in enumerate(self.weights) if isinstance(given[at], torch.nn.Parameter)
+            i for i, at in enumerate(self.weights) if isinstance(arguments[at], torch.nn.Parameter)
         ]
-        for old, made in self._known.items():
-            if all(old[i] == key[i] for i in fixed) and (fixed or made.snapshot.is_over()):
-                return made
+        for old, result in self._known.items():
+            if all(old[i] == key[i] for i in fixed) and (fixed or result.snapshot.is_over()):
+                return result
         return None
 
-    def _key(self, given: Sequence[Any]) -> tuple[int, ...]:
-        return tuple(id(given[at]) for at in self.weights)
+    def _key(self, arguments: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(id(arguments[at]) for at in self.weights)
 
-    def _release(self, places: Sequence[int], given: Sequence[Any]) -> None:
+    def _release(self, places: Sequence[int], arguments: Sequence[Any]) -> None:
         """Take what changes with every call for no weight: a cache or a state of other graphs."""
-        moving = {at for at in places if not isinstance(given[at], torch.nn.Parameter)}
+        moving = {at for at in places if not isinstance(arguments[at], torch.nn.Parameter)}
         if moving:
             self.weights = [at for at in self.weights if at not in moving]
             log.info("taken for inputs, since every call changes them: %s", self._names(moving))
             self._known.clear()
 
-    def _optimize(self, given: tuple[Any, ...]) -> _Made:
+    def _optimize(self, arguments: tuple[Any, ...]) -> _Made:
         names = [node.name for node in self._inputs()]
-        snapshot = _C._Snapshot(self.weights, given, self.options.freeze)
-        constants = {names[place]: given[place].detach() for place in self.weights}
+        snapshot = _C._Snapshot(self.weights, arguments, self.options.freeze)
+        constants = {names[place]: arguments[place].detach() for place in self.weights}
         compile = by_inductor if self.options.compiles_rest else None
         # AOTAutograd makes the first call in a mode, in which each operation takes longer.
         with self.options.applied(), self.capture.inside(), _disable_current_modes():
-            self._tell_changes(given)
-            made = front_end.optimize(self.graph, constants, capture=self.capture, compile=compile)
-        made.graph.owning_module = None  # in no cycle: what is replaced goes at once
-        return _Made(snapshot, made, function_of(made))
+            self._tell_changes(arguments)
+            result = front_end.optimize(
+                self.graph, constants, capture=self.capture, compile=compile
+            )
+        result.graph.owning_module = None  # in no cycle: what is replaced goes at once
+        return _Made(snapshot, result, function_of(result))
 
-    def _tell_changes(self, given: tuple[Any, ...]) -> None:
+    def _tell_changes(self, arguments: tuple[Any, ...]) -> None:
         if self._current is not None and log.isEnabledFor(logging.INFO):
-            changed = self._names(self._current.snapshot.changed(given))
+            changed = self._names(self._current.snapshot.changed(arguments))
             log.info("%s: plans are made anew for other weights: %s", self.capture.name, changed)
 
     def _names(self, places: Iterable[int]) -> str:

@@ -14,11 +14,11 @@ def write_atomic(file: Path, text: str) -> None:
         OSError: if it cannot be written; then the file is as before.
     """
     number, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    made = Path(name)
+    result = Path(name)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as stream:
             stream.write(text)
-        made.chmod(0o644)
-        made.replace(file)
+        result.chmod(0o644)
+        result.replace(file)
     finally:
-        made.unlink(missing_ok=True)
+        result.unlink(missing_ok=True)

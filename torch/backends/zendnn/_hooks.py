@@ -133,8 +133,8 @@ def _choose_threads() -> None:
     It may have where it imported torch first, and this package later.
     """
     chosen = bind_by_variables() or not getattr(torch.__spec__, "_initializing", False)
-    if not chosen and (told := container.limit_threads()):
-        _log(told)
+    if not chosen and (reported := container.limit_threads()):
+        _log(reported)
 
 
 def _log(sentence: str) -> None:

@@ -68,12 +68,12 @@ def optimize(
         ValueError: for a module in training mode, for inputs beside an exported program, and for an
             option that there is not.
     """
-    given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
+    checked, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     with compile_lock:  # what torch traces is one thread's at a time
-        if isinstance(given, ExportedProgram):
-            return _optimized(given, chosen)
+        if isinstance(checked, ExportedProgram):
+            return _optimized(checked, chosen)
         try:
-            program = _exported(given, inputs, kwargs, dynamic_shapes)
+            program = _exported(checked, inputs, kwargs, dynamic_shapes)
         except Exception as error:
             _warn(
                 "torch.export cannot capture the model, and it is traced: write the model so that "
@@ -84,7 +84,10 @@ def optimize(
             )
             with torch.no_grad():
                 traced: nn.Module = torch.jit.trace(
-                    copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
+                    copy.copy(checked),
+                    tuple(inputs),
+                    example_kwarg_inputs=kwargs,
+                    check_trace=False,
                 )
                 with chosen.applied():
                     return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
@@ -118,13 +121,13 @@ def export(
             option that there is not.
         Exception: torch.export's, where that cannot capture the module or make it functional.
     """
-    given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
+    program, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     # As in torch's own programs, autocast around the export changes nothing.
     with compile_lock, torch.autocast("cpu", enabled=False):
-        if not isinstance(given, ExportedProgram):
-            given = _exported(given, inputs, kwargs, dynamic_shapes)
+        if not isinstance(program, ExportedProgram):
+            program = _exported(program, inputs, kwargs, dynamic_shapes)
         with chosen.applied():
-            return _with_conditions(with_plans(functional(given)), given)
+            return _with_conditions(with_plans(functional(program)), program)
 
 
 def _checked(
@@ -141,10 +144,10 @@ def _checked(
                 "kwargs and dynamic_shapes"
             )
     elif not isinstance(model, nn.Module):
-        given = type(model).__name__
+        kind = type(model).__name__
         raise TypeError(
             "optimize and export take a torch.nn.Module or an ExportedProgram, not an object of "
-            f"type {given}: call a function in the forward of a module"
+            f"type {kind}: call a function in the forward of a module"
         )
     elif model.training:
         raise ValueError("the module is in training mode: call eval() first")
@@ -176,10 +179,10 @@ def _exported(
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
-def _print_unless_quiet(*given: Any, **named: Any) -> None:
+def _print_unless_quiet(*arguments: Any, **named: Any) -> None:
     """Print, in the place of Python's ``print`` in the module of torch.export that does so."""
     if not _quiet.get():
-        print(*given, **named)
+        print(*arguments, **named)
 
 
 def _with_conditions(made: ExportedProgram, program: ExportedProgram) -> ExportedProgram:
@@ -200,7 +203,7 @@ def _warn(what: str, error: Exception, level: int) -> None:
 
 def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
     try:
-        made = _with_conditions(functional(program), program)
+        result = _with_conditions(functional(program), program)
     except Exception as error:
         _warn(
             "torch cannot make the program functional, and it runs as it is, on eager operations: "
@@ -209,7 +212,7 @@ def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
             level=4,
         )
         return _as_it_is(program)
-    source = _checking(made)
+    source = _checking(result)
     with options.applied():
         planned = front_end.optimize(source, {})
     captured = _as_it_is(program)
@@ -233,12 +236,12 @@ def _checking(program: ExportedProgram) -> fx.GraphModule:
     switches = {"check_guards"} & inspect.signature(program.module).parameters.keys()
     source = program.module(**dict.fromkeys(switches, False))
     assert isinstance(source, fx.GraphModule)
-    given = [node for node in source.graph.nodes if node.op == "placeholder"]
-    if given:
-        check = InputCheck.of(given, program.range_constraints, _conditions(program, source))
+    placeholders = [node for node in source.graph.nodes if node.op == "placeholder"]
+    if placeholders:
+        check = InputCheck.of(placeholders, program.range_constraints, _conditions(program, source))
         source.add_module(front_end.INPUT_CHECK, check)
-        with source.graph.inserting_after(given[-1]):
-            source.graph.call_module(front_end.INPUT_CHECK, tuple(given))
+        with source.graph.inserting_after(placeholders[-1]):
+            source.graph.call_module(front_end.INPUT_CHECK, tuple(placeholders))
     return source
 
 
@@ -313,31 +316,31 @@ class InputCheck(nn.Module):
 
     @staticmethod
     def of(
-        given: Sequence[fx.Node],
+        placeholders: Sequence[fx.Node],
         ranges: Mapping[Any, ValueRanges[Any]],
         conditions: Sequence[str],
     ) -> InputCheck:
         """Return the check of a graph's inputs, of which symbols have ranges."""
         expected: list[Expected] = []
         named: dict[str, tuple[float, float]] = {}
-        for node in given:
-            made = node.meta.get("val")
-            if isinstance(made, torch.Tensor):
-                sizes = [size if isinstance(size, int) else str(size) for size in made.shape]
-                expected.append((node.name, made.dtype, sizes))
-                for size in made.shape:
+        for node in placeholders:
+            result = node.meta.get("val")
+            if isinstance(result, torch.Tensor):
+                sizes = [size if isinstance(size, int) else str(size) for size in result.shape]
+                expected.append((node.name, result.dtype, sizes))
+                for size in result.shape:
                     if isinstance(size, torch.SymInt) and size.node.expr.free_symbols:
                         named[str(size)] = _bounds(size.node.expr, ranges)
-            elif isinstance(made, int | float | str):
-                expected.append((node.name, made))
+            elif isinstance(result, int | float | str):
+                expected.append((node.name, result))
             else:
                 expected.append(None)
-        return InputCheck(expected, named, [node.name for node in given], conditions)
+        return InputCheck(expected, named, [node.name for node in placeholders], conditions)
 
-    def forward(self, *given: Any) -> None:
+    def forward(self, *arguments: Any) -> None:
         """Raise ValueError for an input of another dtype, size or value."""
         named: dict[int | str, int] = {}
-        for x, expected in zip(given, self.expected, strict=True):
+        for x, expected in zip(arguments, self.expected, strict=True):
             match expected:
                 case (name, dtype, sizes):
                     self._check(x, name, dtype, sizes, named)
@@ -346,7 +349,7 @@ class InputCheck(nn.Module):
                         f"{name} is {x!r}; the program was exported for {value!r}{_AGAIN}"
                     )
         for condition in self.conditions:
-            if not _predicate(condition, self.names)(*given):
+            if not _predicate(condition, self.names)(*arguments):
                 raise ValueError(f"the program was exported for inputs with {condition}{_AGAIN}")
 
     def _check(

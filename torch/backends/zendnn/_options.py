@@ -40,14 +40,14 @@ class Options:
     tune: bool | float = True
 
     @classmethod
-    def of(cls: type[Kind], given: Mapping[str, Any] | None) -> Kind:
+    def of(cls: type[Kind], values: Mapping[str, Any] | None) -> Kind:
         """Return the options, checked.
 
         Raises:
             ValueError: for an option, a pass or a word that there is not.
             TypeError: for a value of another type.
         """
-        named = dict(given or {})
+        named = dict(values or {})
         known = {spec.name for spec in fields(cls)}
         if unknown := named.keys() - known:
             raise ValueError(

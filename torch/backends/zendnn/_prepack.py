@@ -47,8 +47,8 @@ def prepack(module: Module) -> Module:
         RuntimeError: later, from ``train()`` of the copy, or from a call that autograd records.
     """
     if not isinstance(module, nn.Module):
-        given = type(module).__name__
-        raise TypeError(f"prepack takes a torch.nn.Module, not an object of type {given}")
+        name = type(module).__name__
+        raise TypeError(f"prepack takes a torch.nn.Module, not an object of type {name}")
     with torch.inference_mode(False), torch.no_grad():
         packed = copy.deepcopy(module).eval().requires_grad_(False)
         for layer in packed.modules():

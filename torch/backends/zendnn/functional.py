@@ -50,8 +50,8 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tens
         quarter = torch.stack((-turned[..., 1::2], turned[..., ::2]), -1).flatten(-2)
     else:
         quarter = torch.cat((-turned[..., rotary // 2 :], turned[..., : rotary // 2]), -1)
-    made = turned * cos + quarter * sin
-    return made if rotary == size else torch.cat((made, x[..., rotary:]), -1)
+    result = turned * cos + quarter * sin
+    return result if rotary == size else torch.cat((result, x[..., rotary:]), -1)
 
 
 @overload

@@ -101,11 +101,11 @@ def _entries(call: CallEvent) -> Iterator[Json]:
 
 
 def _outcome(call: CallEvent) -> Json:
-    told = call.told
+    reported = call.reported
     return {
-        "route": told.route if told else "torch",
-        "implementation": told.implementation if told else "",
-        "reason": told.reason if told else "an operator that ZenDNN lacks",
+        "route": reported.route if reported else "torch",
+        "implementation": reported.implementation if reported else "",
+        "reason": reported.reason if reported else "an operator that ZenDNN lacks",
         "ms": call.event.ms,
     }
 
@@ -149,18 +149,20 @@ def _region_entry(call: CallEvent) -> Json:
         "reason": "",
         "ms": call.event.ms,
         "steps": [
-            {"operator": x.told.operator, "operands": _operands(x.told), **_outcome(x)}
+            {"operator": x.reported.operator, "operands": _operands(x.reported), **_outcome(x)}
             for x in call.children
-            if x.told
+            if x.reported
         ],
     }
 
 
-def _operands(told: Event) -> list[Json]:
+def _operands(reported: Event) -> list[Json]:
     """Return the tensors that ZenDNN's own event has, which have no names."""
     return [
         _type(shape, strides, dtype)
-        for shape, strides, dtype in zip(told.shapes, told.strides, told.dtypes, strict=True)
+        for shape, strides, dtype in zip(
+            reported.shapes, reported.strides, reported.dtypes, strict=True
+        )
     ]
 
 

@@ -55,18 +55,20 @@ class _Row:
         """Add a call below this row."""
         if trimming and call.is_preparation:
             return
-        told = call.told
-        how = (told.route, told.implementation, told.reason) if told else ("", "", "")
+        reported = call.reported
+        how = (
+            (reported.route, reported.implementation, reported.reason) if reported else ("", "", "")
+        )
         row = self.children.setdefault((call.operator, *how), _Row(call.operator, *how))
         row.calls += 1
         row.ms += (ms := call.milliseconds(trimming=trimming))
         inside = sum(child.milliseconds(trimming=trimming) for child in call.children)
         row.self_ms += max(ms - inside, 0.0)
-        if told:
-            row.step_ms += told.ms
-            row.flops += told.flops
-            row.bytes += told.bytes
-            row.dtype = told.dtype
+        if reported:
+            row.step_ms += reported.ms
+            row.flops += reported.flops
+            row.bytes += reported.bytes
+            row.dtype = reported.dtype
         for child in call.children:
             row.add(child, trimming=trimming)
 
@@ -181,7 +183,7 @@ def _unimpl(*, trimming: bool, roof: Roof | None) -> str:
     for outermost in calls():
         for call in outermost.walk():
             if call.is_kernel and not call.offloaded:
-                reason = call.told.reason if call.told else "an operator that ZenDNN lacks"
+                reason = call.reported.reason if call.reported else "an operator that ZenDNN lacks"
                 times[call.operator, reason].append(call.milliseconds(trimming=trimming))
     rows = [
         (f"{sum(ms):.3f}", str(len(ms)), *key)
@@ -232,10 +234,10 @@ def stats(
         if name not in _STATS:
             raise ValueError(f"stats() has no key {name!r}: use some of {', '.join(_STATS)}")
     roof = measure_roof(torch.get_num_threads()) if limits else None
-    made = [(_STATS[name][0], _STATS[name][1](trimming=trimming, roof=roof)) for name in keys]
-    if len(made) == 1:
-        return made[0][1]
-    return "\n\n".join(f"{title}\n{text}" for title, text in made)
+    result = [(_STATS[name][0], _STATS[name][1](trimming=trimming, roof=roof)) for name in keys]
+    if len(result) == 1:
+        return result[0][1]
+    return "\n\n".join(f"{title}\n{text}" for title, text in result)
 
 
 class _Profiler(ModuleType):

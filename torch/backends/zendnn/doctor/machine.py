@@ -37,10 +37,10 @@ def few_threads(facts: Facts) -> Findings:
     """Cores that stay idle."""
     if facts.threads < facts.cores:
         names = (*THREADS, "OMP_THREAD_LIMIT", "MKL_DOMAIN_NUM_THREADS")
-        told = [f"{name}={facts.variables[name]}" for name in names if name in facts.variables]
+        reported = [f"{name}={facts.variables[name]}" for name in names if name in facts.variables]
         yield Finding(
             f"torch uses {_counted(facts.threads, 'thread')} on {facts.cores} cores",
-            ", ".join(told) or "torch.get_num_threads()",
+            ", ".join(reported) or "torch.get_num_threads()",
             placed(facts),
             facts.loss(facts.cores),
             _PRODUCTS,

@@ -146,8 +146,8 @@ def _frozen(call: ModelCall) -> Callable[[], Any] | None:
             module = torch.jit.trace(
                 module, call.arguments, example_kwarg_inputs=call.keywords or None, strict=False
             )
-        made = torch.jit.optimize_for_inference(torch.jit.freeze(module))
-    return replace(call, module=made)
+        result = torch.jit.optimize_for_inference(torch.jit.freeze(module))
+    return replace(call, module=result)
 
 
 def _compiled(call: ModelCall) -> Callable[[], Any] | None:

@@ -247,30 +247,30 @@ class Call(abc.ABC):
     ) -> list[Value]:
         """Add a node that makes so many values, of which no plan holds empty ones."""
         kind: Kind = "number" if op in NUMBERS else "tensor"
-        made = [self.graph.value(kind) for _ in range(count)]
+        result = [self.graph.value(kind) for _ in range(count)]
         self.graph.add(
             op,
             inputs,
-            outputs=made,
+            outputs=result,
             attributes=attributes,
             origin=(self.label,),
             source=self.source,
         )
-        near = made if kind == "number" else [*filter(_is_tensor, inputs), *made]
+        near = result if kind == "number" else [*filter(_is_tensor, inputs), *result]
         if any(0 in (value.dims or ()) for value in near):
             raise Refused("a tensor is empty")
-        return made
+        return result
 
     def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
         """Add a node that makes one value."""
-        (made,) = self.steps(op, inputs, 1, **attributes)
-        return made
+        (result,) = self.steps(op, inputs, 1, **attributes)
+        return result
 
     def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
         """Add the node that makes the call's result."""
-        made = self.step(op, inputs, **attributes)
-        self.identity(made)
-        return made
+        result = self.step(op, inputs, **attributes)
+        self.identity(result)
+        return result
 
     def identity(self, operand: Operand) -> None:
         """Make an operand the call's only result that anybody reads."""

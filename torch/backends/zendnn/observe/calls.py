@@ -20,22 +20,22 @@ _NO_ELEMENTS = re.compile(r"aten::(new_)?empty|aten::resize_|aten::is_same_size$
 
 @dataclass
 class CallEvent:
-    """An operator or another range; ``told`` is ZenDNN's own event of it, where there is one."""
+    """An operator or another range; ``reported`` is ZenDNN's own event of it, if any."""
 
     event: Event
-    told: Event | None = None
+    reported: Event | None = None
     children: list[CallEvent] = field(default_factory=list)
 
     @property
     def operator(self) -> str:
         """torch's name; for a step of a plan, the model's operators that it performs."""
-        told = self.told
-        return told.operator if told and told.route == "plan" else self.event.operator
+        reported = self.reported
+        return reported.operator if reported and reported.route == "plan" else self.event.operator
 
     @property
     def is_step(self) -> bool:
         """Whether it is a step of a plan, on ZenDNN."""
-        return self.told is not None and self.told.route == "plan"
+        return self.reported is not None and self.reported.route == "plan"
 
     @property
     def is_preparation(self) -> bool:
@@ -50,7 +50,7 @@ class CallEvent:
     @property
     def is_kernel(self) -> bool:
         """Whether it computes by itself: torch's kernel, or one that ZenDNN overrides."""
-        return self.told is not None or (
+        return self.reported is not None or (
             self.event.operator.startswith("aten::")
             and not _only_provides(self.event.operator)
             and all(_only_provides(child.event.operator) for child in self.children)
@@ -59,7 +59,7 @@ class CallEvent:
     @property
     def offloaded(self) -> bool:
         """Whether ZenDNN computed it, or a part of it."""
-        if self.told is not None and self.told.route != "torch":
+        if self.reported is not None and self.reported.route != "torch":
             return True
         return any(child.offloaded for child in self.children)
 
@@ -96,11 +96,11 @@ def _only_provides(name: str) -> bool:
     return any(alias is not None and not alias.is_write for alias in aliases)
 
 
-def _is_about(told: Event, range_: Event) -> bool:
+def _is_about(reported: Event, range_: Event) -> bool:
     """Return whether ZenDNN's event and the range around it are of one operator."""
     name = range_.operator
-    return name in (told.operator, f"zendnn::{told.implementation}") or (
-        name.partition(".")[0] == told.operator.partition(".")[0]
+    return name in (reported.operator, f"zendnn::{reported.implementation}") or (
+        name.partition(".")[0] == reported.operator.partition(".")[0]
     )
 
 
@@ -108,7 +108,7 @@ def calls(events: Iterable[Event]) -> list[CallEvent]:
     """Return the outermost calls of all threads, in the order of their starts."""
     threads: defaultdict[int, list[tuple[int, int, int, Event]]] = defaultdict(list)
     for index, event in enumerate(events):
-        # What is around another began no later and ended no earlier, and was told later.
+        # An enclosing event starts first, ends last and is recorded after the events inside it.
         threads[event.thread].append((event.start, -event.end, -index, event))
     outermost: list[CallEvent] = []
     for timeline in threads.values():
@@ -117,8 +117,13 @@ def calls(events: Iterable[Event]) -> list[CallEvent]:
             while open_ and open_[-1].event.end < event.end:
                 open_.pop()
             around = open_[-1] if open_ else None
-            if around and event.route and around.told is None and _is_about(event, around.event):
-                around.told = event
+            if (
+                around
+                and event.route
+                and around.reported is None
+                and _is_about(event, around.event)
+            ):
+                around.reported = event
                 continue
             call = CallEvent(event, event if event.route else None)
             (around.children if around else outermost).append(call)

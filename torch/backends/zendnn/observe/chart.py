@@ -80,8 +80,8 @@ def table() -> str:
     rows = [("", "ms", "on", "operator", "implementation")]
     for number, (_, call) in enumerate(_chosen(), 1):
         on = "ZenDNN" if call.offloaded else "torch"
-        told = [x.told for x in call.walk() if x.told]
-        how = " + ".join(dict.fromkeys(x.reason or x.implementation for x in told))
+        reported = [x.reported for x in call.walk() if x.reported]
+        how = " + ".join(dict.fromkeys(x.reason or x.implementation for x in reported))
         rows.append((str(number), f"{call.event.ms:.3f}", on, call.operator, how))
     return "\n".join(_columns.table(rows, ">><<<"))
 

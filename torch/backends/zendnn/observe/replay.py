@@ -176,7 +176,7 @@ def _operator(call: Json, seed: int, *, stock: bool) -> Function:
         raise CallError("this torch has no such operator") from None
     random = _Random(seed, call["operands"])
     operands = {x["name"]: random.operand(x) for x in call["operands"] if "name" in x}
-    given: list[Any] = []
+    arguments: list[Any] = []
     named: dict[str, Any] = {}
     for argument in operator._schema.arguments:
         value = operands.get(argument.name)
@@ -185,8 +185,8 @@ def _operator(call: Json, seed: int, *, stock: bool) -> Function:
         if argument.kwarg_only:
             named[argument.name] = value
         else:
-            given.append(value)
-    return lambda: operator(*given, **named)
+            arguments.append(value)
+    return lambda: operator(*arguments, **named)
 
 
 def _value(value: Any, kind: str) -> Any:
@@ -198,13 +198,13 @@ def _value(value: Any, kind: str) -> Any:
 
 def _region(call: Json, seed: int, *, stock: bool) -> Function:
     """Return a function that runs a region: its plan, or its operators on stock torch."""
-    given = call["attributes"]
-    random = _Random(seed, [*call["operands"], *given["constants"]])
+    attributes = call["attributes"]
+    random = _Random(seed, [*call["operands"], *attributes["constants"]])
     inputs = [random.tensor(x) for x in call["operands"]]
-    constants = [random.tensor(x) for x in given["constants"]]
+    constants = [random.tensor(x) for x in attributes["constants"]]
     name = call["operator"].removeprefix("zendnn::")
-    plan = torch.classes.zendnn.Plan(given["description"], constants, name)
-    numbers = list(given["numbers"])
+    plan = torch.classes.zendnn.Plan(attributes["description"], constants, name)
+    numbers = list(attributes["numbers"])
     if stock:
         return lambda: plan.interpret(inputs, numbers)
     if not plan.takes(inputs, numbers):

@@ -147,12 +147,12 @@ def _checked(
 def _shapes(shapes: Any, where: str) -> list[list[int] | None]:
     """Return patterns of shapes; -1 stands for any size."""
 
-    def size(given: Any) -> int:
-        if given == "*":
+    def size(value: Any) -> int:
+        if value == "*":
             return -1
-        if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-            return given
-        raise ValueError(f'{where} has a size {given!r}: sizes are numbers from 0 on, or "*"')
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        raise ValueError(f'{where} has a size {value!r}: sizes are numbers from 0 on, or "*"')
 
     if not isinstance(shapes, list) or not all(x is None or isinstance(x, list) for x in shapes):
         raise ValueError(

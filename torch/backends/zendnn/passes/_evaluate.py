@@ -36,9 +36,9 @@ def elementwise(node: Node, *operands: Tensor) -> Tensor:
     if algorithm == "affine":
         return operands[0] * alpha + beta
     function = (COMBINATIONS if node.op == "binary" else FUNCTIONS)[algorithm]
-    given = dict(zip(function.operands, operands, strict=True))
-    made: Tensor = call(function.mappings[0], given | {"alpha": alpha, "beta": beta})
-    return torch.empty_like(operands[0]).copy_(made) if node.get("in_place") else made
+    arguments = dict(zip(function.operands, operands, strict=True))
+    result: Tensor = call(function.mappings[0], arguments | {"alpha": alpha, "beta": beta})
+    return torch.empty_like(operands[0]).copy_(result) if node.get("in_place") else result
 
 
 def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
@@ -68,11 +68,11 @@ def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
     """Return the result, or the tuple of results, of a node."""
     if node.op in _SPECIAL:
         return _SPECIAL[node.op](node, *operands)
-    given = {name: node.get(name) for name in node.row.attributes}
+    arguments = {name: node.get(name) for name in node.row.attributes}
     for position, operand in enumerate(node.row.operands):
         rest = operands[position:]
-        given[operand.name] = list(rest) if operand.many else rest[0] if rest else None
-    return call(_mappings(node)[0], given)
+        arguments[operand.name] = list(rest) if operand.many else rest[0] if rest else None
+    return call(_mappings(node)[0], arguments)
 
 
 def _mappings(node: Node) -> list[Mapping]:

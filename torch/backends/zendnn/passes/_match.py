@@ -159,7 +159,7 @@ def absorb(graph: Graph, node: Node, last: Node) -> None:
 
 def with_post_op(graph: Graph, node: Node, last: Node, post: PostOp) -> None:
     """Let ``node`` perform ``last`` as a post-op, followed by the post-ops of ``last``."""
-    assert all(given.operand is None for given in last.post_ops)
+    assert all(other.operand is None for other in last.post_ops)
     node.post_ops = (*node.post_ops, post, *last.post_ops)
     absorb(graph, node, last)
 

@@ -65,8 +65,8 @@ def _tensors(node: Node) -> tuple[torch.Tensor, ...]:
         return ()
     try:
         with torch.no_grad():
-            made = _evaluate.evaluate(node, *operands)
+            output = _evaluate.evaluate(node, *operands)
     except (RuntimeError, IndexError):
         return ()  # the model's own error, raised when it runs
-    results = made if isinstance(made, tuple) else (made,)
+    results = output if isinstance(output, tuple) else (output,)
     return () if any(result.numel() > MOST_ELEMENTS for result in results) else results

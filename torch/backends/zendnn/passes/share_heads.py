@@ -47,7 +47,7 @@ def _before(operand: Operand) -> tuple[Value, tuple[Node, ...]] | None:
         return None
     batch, heads, count, time, size = dims
     kept = zip(x.dims, (batch, heads, time, size), sizes[:2] + sizes[3:], strict=True)
-    if not all(given == -1 or (a is not None and a == b) for a, b, given in kept):
+    if not all(n == -1 or (a is not None and a == b) for a, b, n in kept):
         return None
     if not isinstance(heads, int) or not isinstance(count, int):
         return None

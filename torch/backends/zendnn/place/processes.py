@@ -53,7 +53,7 @@ def run(commands: Sequence[Command], logs: Path | None = None) -> tuple[int, lis
         PlacingError: if a command or a log cannot be started.
     """
     with ExitStack() as cleanup:
-        told = cleanup.enter_context(_signals())
+        reported = cleanup.enter_context(_signals())
         running: list[_Process] = []
         outcomes: dict[int, Outcome] = {}
         first, give_up, refused = 0, math.inf, None
@@ -69,13 +69,13 @@ def run(commands: Sequence[Command], logs: Path | None = None) -> tuple[int, lis
             for index, process in enumerate(running):
                 if index not in outcomes and (outcome := process.outcome()):
                     outcomes[index] = outcome
-                    first = first or (128 + told[0] if told else outcome.code)
+                    first = first or (128 + reported[0] if reported else outcome.code)
             alive = [process for index, process in enumerate(running) if index not in outcomes]
-            if give_up == math.inf and (told or first or refused):
+            if give_up == math.inf and (reported or first or refused):
                 give_up = time.monotonic() + PATIENCE
                 for process in alive:
-                    process.send(told[0] if told else signal.SIGTERM)
-            elif len(told) > 1 or time.monotonic() > give_up:
+                    process.send(reported[0] if reported else signal.SIGTERM)
+            elif len(reported) > 1 or time.monotonic() > give_up:
                 for process in alive:
                     process.send(signal.SIGKILL)
             time.sleep(0.01)
@@ -136,16 +136,16 @@ def _pass_on(pipe: IO[bytes], sink: IO[bytes], label: bytes) -> None:
 @contextmanager
 def _signals() -> Iterator[list[int]]:
     """Yield a list that receives the signals to end; those that are ignored stay so."""
-    told: list[int] = []
+    reported: list[int] = []
     handlers = {
         number: handler
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if (handler := signal.getsignal(number)) != signal.SIG_IGN
     }
     for number in handlers:
-        signal.signal(number, lambda number, _: told.append(number))
+        signal.signal(number, lambda number, _: reported.append(number))
     try:
-        yield told
+        yield reported
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -12,10 +12,10 @@ BOOL_NUMBER, INT64_NUMBER = DTYPES["bool"].number, DTYPES["int64"].number
 
 def engine_dtype(call: Call, name: str) -> str:
     """Return what the engine calls a dtype that a constant argument states."""
-    made = MADE.get(call.python(name), "")
-    if made not in COMPUTED:
+    result = MADE.get(call.python(name), "")
+    if result not in COMPUTED:
         raise Refused(f"{name} is not {' or '.join(COMPUTED)}")
-    return made
+    return result
 
 
 #: torch's own numbers of memory formats: of a tensor's own, and of the order of its dimensions.

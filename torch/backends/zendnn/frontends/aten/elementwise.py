@@ -110,10 +110,10 @@ def glu(call: Call) -> None:
 
 def power_of_size(call: Call, name: str) -> Operand:
     """Return an argument that ``power`` made of a size."""
-    made = call.operand_of(call.arguments[name])
-    if _match.producer(made, "power") is None:
+    result = call.operand_of(call.arguments[name])
+    if _match.producer(result, "power") is None:
         raise Refused(f"{name} is not a power of a size")
-    return made
+    return result
 
 
 def scalar_of(call: Call) -> None:
@@ -128,8 +128,8 @@ def full(call: Call) -> None:
         return
     if call.numbers("size"):
         raise Refused("it makes more than one number")
-    made = power_of_size(call, "fill_value")
-    call.result("to", [made], dtype=engine_dtype(call, "dtype"))
+    result = power_of_size(call, "fill_value")
+    call.result("to", [result], dtype=engine_dtype(call, "dtype"))
 
 
 def fill_value(number: float) -> float:
@@ -155,11 +155,11 @@ def where(call: Call) -> None:
     if None not in numbers:
         raise Refused("both self and other are numbers")
     operands = [
-        call.tensor(name) if given is None else None
-        for name, given in zip(names, numbers, strict=True)
+        call.tensor(name) if number is None else None
+        for name, number in zip(names, numbers, strict=True)
     ]
     for name, x in zip(names, operands[::-1], strict=True):
         if x is not None and integers.decides_dtype(call, name, x):
             raise Refused(f"{name} may give its dtype to the result")
-    fill = next((given for given in numbers if given is not None), 0.0)
+    fill = next((number for number in numbers if number is not None), 0.0)
     call.result("where", [call.tensor("condition", BOOL), *operands], value=fill_value(fill))

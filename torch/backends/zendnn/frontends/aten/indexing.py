@@ -49,9 +49,9 @@ def _bounds(x: Value, dim: int, indices: list[Value | None]) -> tuple[int, int] 
 def _constant_pair(call: Call) -> list[torch.Tensor]:
     """Return constant rows and columns of the last two dimensions, if these are all indices."""
     constant = call.constant("indices")
-    given = constant if isinstance(constant, list) else []
-    leading, pair = given[:-2], given[-2:]
-    if len(given) != 3 or leading != [None] or any(i is None for i in pair):
+    indices = constant if isinstance(constant, list) else []
+    leading, pair = indices[:-2], indices[-2:]
+    if len(indices) != 3 or leading != [None] or any(i is None for i in pair):
         return []
     rows, columns = pair
     known = rows.dim() == 1 and rows.shape == columns.shape and call.tensor("self", ANY).rank == 3
@@ -128,5 +128,5 @@ def _bind_chosen(call: Call, x: Value, indices: Value, dim: int, *, keep: bool) 
     chosen = {places: indices}
     if call.is_used(values):
         chosen[values] = call.step("take_along", [x, indices], dim=dim)
-    for output, made in chosen.items():
-        call.bind(output, made if keep else call.step("squeeze", [made, dim]))
+    for output, result in chosen.items():
+        call.bind(output, result if keep else call.step("squeeze", [result, dim]))

@@ -22,8 +22,8 @@ _COMPARED = _WHOLE | FLOATING
 
 def are_integers(call: Call, *names: str) -> bool:
     """Whether one of the arguments is surely a tensor of int64, and none of another dtype."""
-    given = [call.operand_of(call.arguments[name]) for name in names]
-    tensors = [x for x in given if isinstance(x, Value) and x.kind == "tensor"]
+    arguments = [call.operand_of(call.arguments[name]) for name in names]
+    tensors = [x for x in arguments if isinstance(x, Value) and x.kind == "tensor"]
     return any(x.dtype == "int64" for x in tensors) and all(x.is_integer for x in tensors)
 
 
@@ -123,11 +123,11 @@ def negate(call: Call) -> None:
 def cumsum(call: Call) -> None:
     """A running sum, of int64 if it is one of integers or booleans."""
     x = known(call, "self", _WHOLE | {torch.float32})
-    made = "int64" if x.is_integer else "float32"
+    result = "int64" if x.is_integer else "float32"
     dtype = call.python("dtype")
-    if dtype is not None and MADE.get(dtype) != made:
+    if dtype is not None and MADE.get(dtype) != result:
         raise Refused("dtype is another one")
-    call.result("cumsum", [x], dim=call.integer("dim"), dtype=made)
+    call.result("cumsum", [x], dim=call.integer("dim"), dtype=result)
 
 
 def total(call: Call) -> None:
@@ -144,8 +144,8 @@ def arange(call: Call) -> None:
     """Whole numbers in order."""
     call.require("dtype", None, INT64_NUMBER)
     defaults = {"start": 0, "end": 0, "step": 1}
-    given = [call.number(name) if call.has(name) else n for name, n in defaults.items()]
-    call.result("arange", given)
+    arguments = [call.number(name) if call.has(name) else n for name, n in defaults.items()]
+    call.result("arange", arguments)
 
 
 def filled(call: Call, *, value: float | None = None) -> None:

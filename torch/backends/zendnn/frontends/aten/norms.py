@@ -66,8 +66,8 @@ def variance(call: Call, *, root: bool) -> None:
     dims = () if call.absent("dim") else call.integers("dim")
     sizes = [x.dims[dim] for dim in dims or range(len(x.dims))]
     known = [size for size in sizes if isinstance(size, int)]
-    given = call.python("correction" if call.has("correction") else "unbiased")
-    divisor = math.prod(known) - (1 if given is None else given)
+    correction = call.python("correction" if call.has("correction") else "unbiased")
+    divisor = math.prod(known) - (1 if correction is None else correction)
     if len(known) != len(sizes) or divisor <= 0:
         raise Refused("the number of elements is not known to be large enough")
     plain: dict[str, Attribute] = {"alpha": 0.0, "beta": 0.0}
@@ -76,10 +76,10 @@ def variance(call: Call, *, root: bool) -> None:
     apart = call.step("binary", [wide, mean], algorithm="sub")
     squared = call.step("eltwise", [apart], algorithm="square", **plain)
     total = call.step("sum", [squared], **call.reduction())
-    made = call.step("eltwise", [total], algorithm="affine", alpha=1 / divisor, beta=0.0)
+    result = call.step("eltwise", [total], algorithm="affine", alpha=1 / divisor, beta=0.0)
     if root:
-        made = call.step("eltwise", [made], algorithm="sqrt", **plain)
-    call.identity(made if wide is x else call.step("to_like", [made, x]))
+        result = call.step("eltwise", [result], algorithm="sqrt", **plain)
+    call.identity(result if wide is x else call.step("to_like", [result, x]))
 
 
 def softmax(call: Call, *, log: bool) -> None:

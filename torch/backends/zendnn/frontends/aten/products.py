@@ -98,9 +98,9 @@ def _repeated_matrix(left: Value, right: Value) -> Tensor | None:
 
 def product(call: Call, *, a: str, b: str, rank: int | None = None) -> None:
     """A matrix product, of this rank; one with a constant matrix is a linear layer."""
-    made = call.result(*factors(call, call.tensor(a), call.tensor(b)))
+    result = call.result(*factors(call, call.tensor(a), call.tensor(b)))
     if rank is not None:
-        made.learn_dims((None,) * rank)
+        result.learn_dims((None,) * rank)
 
 
 def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
@@ -109,19 +109,19 @@ def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
     if beta == 0.0:  # self is not read, and may depend on what a region would not hand over
         raise Refused("beta is 0")
     added = call.tensor("self")
-    op, given = factors(call, call.tensor(a), call.tensor(b))
+    op, operands = factors(call, call.tensor(a), call.tensor(b))
     vector = None if alpha != 1.0 or beta != 1.0 else added.constant
-    weight = _match.constant(given[1]) if op == "linear" else None
+    weight = _match.constant(operands[1]) if op == "linear" else None
     if vector is not None and weight is not None and vector.shape == weight.shape[:1]:
-        made = call.step(op, [*given[:2], added])
+        result = call.step(op, [*operands[:2], added])
     else:
-        product = call.step(op, given)
+        product = call.step(op, operands)
         if None not in (product.dtype, added.dtype) and product.dtype != added.dtype:
             raise Refused("self has another dtype than the product")
-        made = scaled(call, product, alpha)
-        made = call.step("binary", [made, scaled(call, added, beta)], algorithm="add")
-    call.identity(made)
-    made.learn_dims((None,) * rank)
+        result = scaled(call, product, alpha)
+        result = call.step("binary", [result, scaled(call, added, beta)], algorithm="add")
+    call.identity(result)
+    result.learn_dims((None,) * rank)
 
 
 def einsum(call: Call) -> None:
@@ -164,9 +164,9 @@ def einsum(call: Call) -> None:
         return
     x = _permuted(call, x, left, [*rows[:-1], *batch, rows[-1], *inner])
     y = _permuted(call, y, right, [*columns[:-1], *batch, *inner, columns[-1]])
-    made = [*rows[:-1], *columns[:-1], *batch, rows[-1], columns[-1]]
+    output = [*rows[:-1], *columns[:-1], *batch, rows[-1], columns[-1]]
     product = call.step(*factors(call, x, y))
-    call.identity(_permuted(call, product, "".join(made), list(result)))
+    call.identity(_permuted(call, product, "".join(output), list(result)))
 
 
 def _permuted(call: Call, x: Value, dims: str, order: Sequence[str]) -> Value:

@@ -23,10 +23,10 @@ def put_rows(call: Call, write: Write) -> None:
     """Rows that a tensor of integers names."""
     call.require("accumulate", False)
     elements = enumerate(call.elements("indices"))
-    given = [(dim, handle) for dim, handle in elements if call.constant_of(handle) is not None]
-    if len(given) != 1:
+    indices = [(dim, handle) for dim, handle in elements if call.constant_of(handle) is not None]
+    if len(indices) != 1:
         raise Refused("it indexes more than one dimension")
-    ((dim, handle),) = given
+    ((dim, handle),) = indices
     rows = call.as_tensor(handle, "indices", frozenset({torch.int64}))
     write(call, call.tensor("values", ANY), rows, dim=dim, wraps=True)
 

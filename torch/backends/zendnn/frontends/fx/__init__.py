@@ -87,31 +87,31 @@ def optimize(
 
     A graph may end with copies to its inputs and attributes. Nothing else may write.
     """
-    told = GraphLog(capture)
+    reported = GraphLog(capture)
     with torch.autocast("cpu", enabled=False):  # its conversions are in the graph
         try:
-            copied, planned = _planned(source, constants, told, compile, states=True)
+            copied, planned = _planned(source, constants, reported, compile, states=True)
         except Unproven:
-            copied, planned = _planned(source, constants, told, compile, states=False)
-    made = emit(copied, planned, make_plan)
+            copied, planned = _planned(source, constants, reported, compile, states=False)
+    result = emit(copied, planned, make_plan)
     if compile is not None:
-        compile_groups(made, compile)
+        compile_groups(result, compile)
     outside = left_out([planned.imported.graph], _HIDDEN)
     notes = Notes(
         [(op, why, line_of(node.source)) for op, why, node in outside], capture.graph_break
     )
-    made.meta[_NOTES] = notes
-    setattr(made, _NOTES, notes)
-    told.planned(planned, count_left_out(notes.left_out))
+    result.meta[_NOTES] = notes
+    setattr(result, _NOTES, notes)
+    reported.planned(planned, count_left_out(notes.left_out))
     with _origins_lock:
-        _origins[made] = Origin(list(constants.values()), capture.compile_id, capture.backend)
-    return made
+        _origins[result] = Origin(list(constants.values()), capture.compile_id, capture.backend)
+    return result
 
 
 def _planned(
     source: fx.GraphModule,
     constants: Mapping[str, Tensor],
-    told: GraphLog,
+    reported: GraphLog,
     compile: Compile | None,
     *,
     states: bool,
@@ -121,8 +121,8 @@ def _planned(
     join_repeats(copied.graph)
     known = simplify(copied, constants)
     imported = import_graph(copied, known, views_at_end(copied.graph), states=states)
-    told.imported(imported.graph)
-    passes.run(imported.graph, told.changed)
+    reported.imported(imported.graph)
+    passes.run(imported.graph, reported.changed)
     if late := imported.graph.late_reader(may_share):
         raise Unproven(f"{late.op} reads what has been overwritten")
     regions = partition.partition(imported.graph, rest_is_compiled=compile is not None)
@@ -170,10 +170,10 @@ def _graphs(model: Any) -> Iterator[fx.GraphModule]:
     if isinstance(model, ExportedProgram):
         return
     if functions.is_compiled(model):
-        made = _with_origins()
-        known = [(origin.compile_id, origin.backend) for _, origin in made]
+        result = _with_origins()
+        known = [(origin.compile_id, origin.backend) for _, origin in result]
         backends = functions.backends(model, known)
-        yield from (graph for graph, origin in made if id(origin.backend) in backends)
+        yield from (graph for graph, origin in result if id(origin.backend) in backends)
         return
     weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     for graph, origin in _with_origins():
@@ -205,8 +205,8 @@ def _call_in(graph: fx.GraphModule) -> report.CallOf:
         if not isinstance(region, PlannedRegion):
             return None
         count, numbers, _ = region.signature
-        given = node.all_input_nodes
-        return region.plan, given[:count], given[count : count + numbers]
+        arguments = node.all_input_nodes
+        return region.plan, arguments[:count], arguments[count : count + numbers]
 
     return call_of
 

@@ -26,19 +26,21 @@ def note_lowered(module: fx.GraphModule) -> None:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with mode, torch.no_grad(), torch.autocast("cpu", _LOW):
-            given = [_example(node) for node in module.graph.find_nodes(op="placeholder")]
-            _Run(module).run(*given)
+            arguments = [_example(node) for node in module.graph.find_nodes(op="placeholder")]
+            _Run(module).run(*arguments)
     except Exception as error:  # sizes that depend on data, or what fake tensors cannot do
         log.info("what autocast lowers is not known: %s", str(error).partition("\n")[0])
 
 
 def _example(node: fx.Node) -> Any:
     """Return an input with the sizes of the export."""
-    made = node.meta.get("val")
-    if isinstance(made, Tensor):
-        sizes, strides = ([hint_of(size) or 0 for size in x] for x in (made.shape, made.stride()))
-        return torch.empty_strided(sizes, strides, dtype=made.dtype, device=made.device)
-    return hint_of(made) if isinstance(made, torch.SymInt) else made
+    result = node.meta.get("val")
+    if isinstance(result, Tensor):
+        sizes, strides = (
+            [hint_of(size) or 0 for size in x] for x in (result.shape, result.stride())
+        )
+        return torch.empty_strided(sizes, strides, dtype=result.dtype, device=result.device)
+    return hint_of(result) if isinstance(result, torch.SymInt) else result
 
 
 class _Run(fx.Interpreter):
@@ -56,10 +58,10 @@ class _Run(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         if n.target == torch.ops.aten._assert_tensor_metadata.default:
             return None  # it is about the dtypes of the export
-        made, stated = super().run_node(n), n.meta.get("val")
-        if isinstance(made, Tensor) and isinstance(stated, Tensor):
-            n.meta[LOWERS] = made.dtype == _LOW != stated.dtype
-        return made
+        result, stated = super().run_node(n), n.meta.get("val")
+        if isinstance(result, Tensor) and isinstance(stated, Tensor):
+            n.meta[LOWERS] = result.dtype == _LOW != stated.dtype
+        return result
 
 
 def autocast_dtype() -> torch.dtype | None:
@@ -86,22 +88,22 @@ class PlannedProgram(nn.Module):
 
     # What no plan holds has the names that it has in the program, for whoever reads or loads it.
 
-    def named_parameters(self, *given: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
+    def named_parameters(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the parameters of the program."""
-        yield from self.planned.named_parameters(*given, **named)
+        yield from self.planned.named_parameters(*arguments, **named)
 
-    def named_buffers(self, *given: Any, **named: Any) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, Tensor]]:
         """Yield the buffers of the program."""
-        yield from self.planned.named_buffers(*given, **named)
+        yield from self.planned.named_buffers(*arguments, **named)
 
-    def state_dict(self, *given: Any, **named: Any) -> dict[str, Any]:
+    def state_dict(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Return the weights of the program."""
-        held: dict[str, Any] = self.planned.state_dict(*given, **named)
+        held: dict[str, Any] = self.planned.state_dict(*arguments, **named)
         return held
 
-    def load_state_dict(self, *given: Any, **named: Any) -> Any:
+    def load_state_dict(self, *arguments: Any, **named: Any) -> Any:
         """Give the program other weights."""
-        return self.planned.load_state_dict(*given, **named)
+        return self.planned.load_state_dict(*arguments, **named)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -118,14 +120,14 @@ class PlannedProgram(nn.Module):
         super().__setstate__(state)
         self._run = function_of(self.planned)
 
-    def forward(self, *given: Any, **named: Any) -> Any:
+    def forward(self, *arguments: Any, **named: Any) -> Any:
         """Run the plans, or what was captured."""
         if autocast_dtype() != self.dtype:
-            return self.captured(*given, **named)
+            return self.captured(*arguments, **named)
         if self.dtype is None:
-            return self._run(*given, **named)
+            return self._run(*arguments, **named)
         with torch.autocast("cpu", enabled=False):
-            return self._run(*given, **named)
+            return self._run(*arguments, **named)
 
 
 class Lowered(nn.Module):
@@ -137,10 +139,10 @@ class Lowered(nn.Module):
         #: What ``torch.autocast`` takes.
         self.state = state
 
-    def forward(self, *given: Any) -> Any:
+    def forward(self, *arguments: Any) -> Any:
         """Run the part."""
         with torch.autocast(*self.state):
-            return self.part(*given)
+            return self.part(*arguments)
 
 
 def keep_autocast(program: fx.GraphModule) -> None:
@@ -159,11 +161,11 @@ def keep_autocast(program: fx.GraphModule) -> None:
                 module.graph.erase_node(node)
             if node.target is not wrapped:
                 continue
-            device, dtype, enabled, caches, part, *given = node.args
+            device, dtype, enabled, caches, part, *arguments = node.args
             held, name = attribute(module, part), f"under_autocast_{node.name}"
             module.add_module(name, Lowered(held, device, dtype, enabled, caches))
             with module.graph.inserting_before(node):
-                called = module.graph.call_module(name, tuple(given))
+                called = module.graph.call_module(name, tuple(arguments))
             called.meta = dict(node.meta)
             node.replace_all_uses_with(called)
             module.graph.erase_node(node)

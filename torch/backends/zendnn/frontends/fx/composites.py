@@ -68,8 +68,10 @@ def _overridden(ways: Ways) -> contextlib.AbstractContextManager[None]:
         from torch.export.exported_program import _override_composite_implicit_decomp
     except ImportError:  # an older torch
         return contextlib.nullcontext()
-    made: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(dict(ways))
-    return made
+    result: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(
+        dict(ways)
+    )
+    return result
 
 
 def _fill_diagonal(x: Tensor, value: Any, wrap: bool = False) -> Tensor:
@@ -92,12 +94,12 @@ def _keep_products(equation: str, tensors: Sequence[Tensor], **named: Any) -> An
     return _taken_apart(_aten.einsum.default, equation, tensors, **named)
 
 
-def _keep_own_statistics(x: Tensor, *given: Any) -> Any:
+def _keep_own_statistics(x: Tensor, *arguments: Any) -> Any:
     """Take instance_norm apart if it writes running statistics, which its schema does not say."""
-    _, _, mean, variance, *_ = given
+    _, _, mean, variance, *_ = arguments
     if mean is None and variance is None:
         return NotImplemented
-    return _taken_apart(_aten.instance_norm.default, x, *given)
+    return _taken_apart(_aten.instance_norm.default, x, *arguments)
 
 
 def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
@@ -135,21 +137,21 @@ def _recurrence(kind: str) -> Callable[..., Any]:
                 *(dropout, train, bidirectional, batch_first),
             )
         several = [states] if isinstance(states, Tensor) else list(states)
-        made = torch.ops.zendnn.recurrence(
+        result = torch.ops.zendnn.recurrence(
             kind, x, several, list(params), has_biases, num_layers, bidirectional, batch_first
         )
-        return tuple(made)
+        return tuple(result)
 
     return in_one_call
 
 
-def _lstm(*given: Any) -> Any:
+def _lstm(*arguments: Any) -> Any:
     """Make layers of it, each one operator, as eager mode does."""
     from torch._decomp.decompositions import lstm_impl
 
     # torch.export switches oneDNN off meanwhile, so that programs run anywhere.
     with torch.backends.mkldnn.flags(enabled=True):
-        return lstm_impl(*given)
+        return lstm_impl(*arguments)
 
 
 @contextlib.contextmanager
@@ -161,8 +163,8 @@ def _under_autocast(ways: Ways) -> Iterator[None]:
         yield
 
 
-def _taken_apart(op: OpOverload, *given: Any, **named: Any) -> Any:
-    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *given, **named)
+def _taken_apart(op: OpOverload, *arguments: Any, **named: Any) -> Any:
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *arguments, **named)
 
 
 _OWN_WAYS: Ways = {

@@ -202,8 +202,8 @@ def _lines(
     for kind, values in (("input", inputs), ("constant", constants)):
         yield from (f"{_typed(value)} = {kind}{_comment(value.source)}" for value in values)
     for node in nodes:
-        made = ", ".join(map(_typed, node.outputs))
-        words = [made, "=", str(node).partition(" = ")[2]]
+        result = ", ".join(map(_typed, node.outputs))
+        words = [result, "=", str(node).partition(" = ")[2]]
         if does := "+".join(node.origin):
             words.append(f" # {does}" + (f": {node.reason}" if node.reason else ""))
         yield " ".join(words)

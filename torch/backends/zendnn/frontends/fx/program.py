@@ -113,7 +113,7 @@ class _Writer:
         inputs = [self._input(node) for node in self.graph.nodes if node.op == "placeholder"]
         kept = {spec.target for spec in inputs if spec is not None}
         added = {node.name: tensor for node, tensor in self.added.items()}
-        made = ExportedProgram(
+        result = ExportedProgram(
             _attributes(self.module),
             self.graph,
             ExportGraphSignature([spec for spec in inputs if spec is not None], self._outputs()),
@@ -129,8 +129,8 @@ class _Writer:
             verifiers=self.program.verifiers,
         )
         custom = self.program.graph_module.meta.get("custom", {})
-        made.graph_module.meta["custom"] = {**custom, _LEFT_OUT: self.left_out}
-        return made
+        result.graph_module.meta["custom"] = {**custom, _LEFT_OUT: self.left_out}
+        return result
 
     def _region(self, node: fx.Node) -> PlannedRegion | None:
         called = attribute(self.module, node) if node.op == "call_module" else None
@@ -168,21 +168,21 @@ class _Writer:
 
     def _inline(self, node: fx.Node, original: fx.GraphModule, why: str) -> None:
         """Put a region's own operators in the place of its call."""
-        given = iter(node.args)
-        made: dict[fx.Node, Any] = {}
+        arguments = iter(node.args)
+        result: dict[fx.Node, Any] = {}
         for inner in original.graph.nodes:
             if inner.op == "placeholder":
-                made[inner] = next(given)
+                result[inner] = next(arguments)
             elif inner.op == "get_attr":
-                made[inner] = self._constant(attribute(original, inner))
+                result[inner] = self._constant(attribute(original, inner))
             elif inner.op != "output":
-                made[inner] = self.graph.node_copy(inner, made.__getitem__)
+                result[inner] = self.graph.node_copy(inner, result.__getitem__)
                 if inner.target != operator.getitem:
                     self.left_out.append((name_of(inner), why, line_of(inner)))
         (results,) = output_of(original.graph).args
         assert isinstance(results, tuple)
         for user in list(node.users):
-            user.replace_all_uses_with(made[results[user.args[1]]])
+            user.replace_all_uses_with(result[results[user.args[1]]])
             self.graph.erase_node(user)
         self.graph.erase_node(node)
 
@@ -215,9 +215,9 @@ class _Writer:
 
     def _type(self, result: fx.Node) -> list[int | fx.Node]:
         """Return what the operator is told of a result: dtype, rank, sizes and strides."""
-        made = result.meta["val"]
-        dtype = CODES[made.dtype] + (_LOWERED if result.meta.get(autocast.LOWERS) else 0)
-        return [dtype, made.dim(), *map(self._size, (*made.shape, *made.stride()))]
+        output = result.meta["val"]
+        dtype = CODES[output.dtype] + (_LOWERED if result.meta.get(autocast.LOWERS) else 0)
+        return [dtype, output.dim(), *map(self._size, (*output.shape, *output.stride()))]
 
     def _size(self, size: int | SymInt) -> int | fx.Node:
         if not isinstance(size, SymInt):
@@ -242,10 +242,10 @@ class _Writer:
         if expression in self.sizes:
             return self.sizes[expression]
         for node in self.graph.nodes:
-            made = node.meta.get("val") if node.op == "placeholder" else None
-            if isinstance(made, SymInt) and made.node.expr == expression:
+            result = node.meta.get("val") if node.op == "placeholder" else None
+            if isinstance(result, SymInt) and result.node.expr == expression:
                 return node
-            for dim, size in enumerate(made.shape if isinstance(made, Tensor) else ()):
+            for dim, size in enumerate(result.shape if isinstance(result, Tensor) else ()):
                 if isinstance(size, SymInt) and size.node.expr == expression:
                     found = self.graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
                     found.meta["val"] = size
@@ -273,10 +273,10 @@ class _Writer:
         (results,) = output_of(self.graph).args
         assert isinstance(results, tuple | list)
         return [
-            replace(spec, arg=replace(spec.arg, name=made.name))
-            if isinstance(made, fx.Node)
+            replace(spec, arg=replace(spec.arg, name=result.name))
+            if isinstance(result, fx.Node)
             else spec
-            for spec, made in zip(self.program.graph_signature.output_specs, results, strict=True)
+            for spec, result in zip(self.program.graph_signature.output_specs, results, strict=True)
         ]
 
 
@@ -309,13 +309,13 @@ def _check(
     description, constants, name = texts
     on_meta = [constant.to("meta") for constant in constants]
     plan = torch.classes.zendnn.Plan(description, on_meta, name)
-    given = [_example(tensor) for tensor in tensors]
+    arguments = [_example(tensor) for tensor in tensors]
     try:
-        made = plan.interpret(given, [_hint(number) for number in numbers])
+        output = plan.interpret(arguments, [_hint(number) for number in numbers])
     except (RuntimeError, ValueError, IndexError) as error:
         raise Unstated(str(error)) from error
     wanted = [(result.dtype, _hints(result.shape)) for result in results]
-    if [(result.dtype, tuple(result.shape)) for result in made] != wanted:
+    if [(result.dtype, tuple(result.shape)) for result in output] != wanted:
         raise Unstated("torch's own operators make other results")
 
 
@@ -356,12 +356,12 @@ def planned(program: ExportedProgram | fx.GraphModule) -> Optimized:
     def call_of(node: fx.Node) -> tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None:
         if node.target not in _CALLS:
             return None
-        given = {**dict(zip(_ARGUMENTS, node.args, strict=False)), **node.kwargs}
-        tensors: Any = given["tensors"]
-        numbers: Any = given["numbers"] or ()
-        count = len(tensors) - given["constants"]
+        arguments = {**dict(zip(_ARGUMENTS, node.args, strict=False)), **node.kwargs}
+        tensors: Any = arguments["tensors"]
+        numbers: Any = arguments["numbers"] or ()
+        count = len(tensors) - arguments["constants"]
         constants = [holds(read) for read in tensors[count:]]
-        text, name = str(given["description"]), str(given["name"])
+        text, name = str(arguments["description"]), str(arguments["name"])
         plan = _C._plan_of_region(constants, text, name)
         plans[node] = front_end.make_plan(text, constants, name) if plan is None else plan
         return plans[node], tensors[:count], numbers

@@ -119,21 +119,21 @@ def simplify(
             args, kwargs = fx.map_arg((node.args, node.kwargs), read.__getitem__)
             try:
                 with torch.no_grad():
-                    values[node] = made = node.target(*args, **kwargs)
+                    values[node] = result = node.target(*args, **kwargs)
             except (RuntimeError, IndexError):
                 continue  # the model's own error, raised when it runs
-            if not isinstance(made, torch.Tensor) or (
-                viewed is not None and (own[node] in returned or not made.is_contiguous())
+            if not isinstance(result, torch.Tensor) or (
+                viewed is not None and (own[node] in returned or not result.is_contiguous())
             ):
                 continue
             with source.graph.inserting_before(node):
                 name = f"_folded_{node.name}"
-                source.register_buffer(name, made, persistent=False)
+                source.register_buffer(name, result, persistent=False)
                 folded = source.graph.get_attr(name)
             folded.meta = dict(node.meta)
             node.replace_all_uses_with(folded)
             source.graph.erase_node(node)
-            constants[folded] = values[folded] = made
+            constants[folded] = values[folded] = result
             own[folded] = folded
     write_in_place(source.graph)
     _drop_empty_parts(source.graph)
@@ -164,13 +164,13 @@ def _drop_empty_parts(graph: fx.Graph) -> None:
     """Take parts without elements out of ``cat``, so that a region need not wait for them."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
         parts, *where = node.args
-        made = [part.meta["val"] for part in parts]
+        result = [part.meta["val"] for part in parts]
         some = [
             part
-            for part, x in zip(parts, made, strict=True)
+            for part, x in zip(parts, result, strict=True)
             if not any(isinstance(size, int) and size == 0 for size in x.shape)
         ]
-        if some and len({x.dtype for x in made}) == 1:
+        if some and len({x.dtype for x in result}) == 1:
             node.args = (some, *where)
 
 
@@ -182,8 +182,8 @@ def _is_foldable(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
         return False
     if read and (node.target == operator.getitem or is_view(node)):
         return True
-    made = node.meta.get("val")
-    several = made if isinstance(made, list | tuple) else [made]
+    result = node.meta.get("val")
+    several = result if isinstance(result, list | tuple) else [result]
     known = (values[argument] for argument in read)
     most = max([_MOST_FOLDED, *(x.numel() for x in known if isinstance(x, torch.Tensor))])
     return isinstance(node.target, torch._ops.OpOverload) and all(
@@ -253,7 +253,7 @@ def clone(call: FxCall) -> None:
 
 def copy(call: FxCall) -> None:
     """What a write to a whole tensor leaves there."""
-    old, new = (given.meta["val"] for given in call.node.args[:2])
+    old, new = (node.meta["val"] for node in call.node.args[:2])
     x = call.tensor("src", ANY)
     if old.dtype != new.dtype:
         if old.dtype not in FLOATING:
@@ -289,11 +289,13 @@ def expand(call: FxCall) -> None:
     x = call.tensor("self", ANY)
     before, after = (known.meta["val"].shape for known in (call.node.args[0], call.node))
     missing = len(after) - len(before)
-    given = call.numbers("size")
+    arguments = call.numbers("size")
     stays = [
         i >= missing and _same_symbol(after[i], before[i - missing]) for i in range(len(after))
     ]
-    call.result("expand", [x, *(-1 if s else size for s, size in zip(stays, given, strict=True))])
+    call.result(
+        "expand", [x, *(-1 if s else size for s, size in zip(stays, arguments, strict=True))]
+    )
 
 
 def _same_size(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
@@ -339,12 +341,12 @@ def _try_import(scope: Scope, node: fx.Node) -> str:
 def _add_opaque(scope: Scope, node: fx.Node, reason: str, ordered: bool) -> None:
     """Add a node that nobody but this front end understands."""
     inputs = dict.fromkeys(v for read in node.all_input_nodes for v in scope.read(read))
-    made = scope.graph.value(kind_of(node), node)
-    scope.bind(node, made)
+    result = scope.graph.value(kind_of(node), node)
+    scope.bind(node, result)
     scope.graph.add(
         OPAQUE,
         list(inputs),
-        outputs=[made],
+        outputs=[result],
         origin=(name_of(node),),
         ordered=ordered,
         reason=reason,

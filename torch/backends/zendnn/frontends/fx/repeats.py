@@ -42,8 +42,8 @@ def join_repeats(graph: fx.Graph) -> None:
         if not _is_function(node) or makers[node] in own:
             continue
         # Memory from outside the graph may be written through another input.
-        given = any(makers[read].op != "call_function" for read in node.all_input_nodes)
-        since = written if given else 0
+        outside = any(makers[read].op != "call_function" for read in node.all_input_nodes)
+        since = written if outside else 0
         # The text tells 0.0 from -0.0 and from 0.
         known = first.setdefault((node.target, repr((node.args, node.kwargs)), since), node)
         if known is not node:
@@ -64,5 +64,5 @@ def _is_function(node: fx.Node) -> bool:
         return False
     if not isinstance(target, torch._ops.OpOverload):
         return target in FUNCTIONS
-    told = {tag.name for tag in target.tags}
-    return target.namespace in _NAMESPACES and told.isdisjoint(_OTHERWISE)
+    reported = {tag.name for tag in target.tags}
+    return target.namespace in _NAMESPACES and reported.isdisjoint(_OTHERWISE)

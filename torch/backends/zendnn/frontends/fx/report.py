@@ -24,33 +24,33 @@ def calls_of(module: fx.GraphModule, call_of: CallOf) -> tuple[CallReport, ...]:
     Views and numbers are not among them, nor what checks the graph's inputs.
     """
     calls: list[CallReport] = []
-    made: dict[fx.Node, tuple[int, int]] = {}
+    result: dict[fx.Node, tuple[int, int]] = {}
     plans = 0
     for node in module.graph.nodes:
         if node.op not in ("call_function", "call_module"):
             continue
         first = node.all_input_nodes[0] if node.all_input_nodes else None
         if node.target == operator.getitem:
-            if first in made:
-                made[node] = made[first][0], node.args[1]
+            if first in result:
+                result[node] = result[first][0], node.args[1]
             continue
         if is_view(node) and not writes(node):
-            if first in made:
-                made[node] = made[first]
+            if first in result:
+                result[node] = result[first]
             continue
         called = call_of(node)
         if called is not None:
-            read = [made.get(given) for given in _in_order(*called)]
+            read = [result.get(argument) for argument in _in_order(*called)]
             calls.append(CallReport(tuple(read), plan=plans))
             plans += 1
         elif node.users or writes(node):
             if kind_of(node) == "number":
                 continue
-            found = dict.fromkeys(made.get(given) for given in node.all_input_nodes)
+            found = dict.fromkeys(result.get(argument) for argument in node.all_input_nodes)
             calls.append(CallReport(tuple(found), operators=_operators(module, node)))
         else:
             continue
-        made[node] = len(calls) - 1, 0
+        result[node] = len(calls) - 1, 0
     return tuple(calls)
 
 
@@ -58,9 +58,9 @@ def _in_order(
     plan: Any, tensors: Sequence[fx.Node], numbers: Sequence[fx.Node]
 ) -> Iterator[fx.Node]:
     """Yield what a plan is given in the order in which its description lists it."""
-    given = {"tensor": iter(tensors), "number": iter(numbers)}
+    arguments = {"tensor": iter(tensors), "number": iter(numbers)}
     for kind in text.read(plan.description()).inputs.values():
-        yield next(given[kind])
+        yield next(arguments[kind])
 
 
 def _operators(module: fx.GraphModule, node: fx.Node) -> tuple[str, ...]:

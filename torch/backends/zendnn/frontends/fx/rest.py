@@ -66,10 +66,10 @@ def _is_number(node: fx.Node) -> bool:
 
 
 def _can_be_grouped(node: fx.Node) -> bool:
-    target, made = node.target, node.meta.get("val")
+    target, result = node.target, node.meta.get("val")
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return False
-    several = made if isinstance(made, list | tuple) else [made]
+    several = result if isinstance(result, list | tuple) else [result]
     return (
         all(isinstance(x, Tensor) and not x.dtype.is_complex for x in several)
         and not writes(node)
@@ -96,8 +96,8 @@ def places_of(node: fx.Node) -> list[fx.Node]:
     """Return the tensors of integers or masks that say where a node reads or writes elements."""
     assert isinstance(node.target, torch._ops.OpOverload)
     names = (argument.name for argument in node.target._schema.arguments)
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    named = tree_leaves([given[name] for name in _PLACES & given.keys()])
+    arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    named = tree_leaves([arguments[name] for name in _PLACES & arguments.keys()])
     return [
         place
         for place in named
@@ -144,8 +144,8 @@ def _elements(node: fx.Node) -> int:
     """Return how many elements a node reads or makes at most, at the sizes of the first call."""
     most = 0
     for near in (node, *node.all_input_nodes):
-        made = near.meta.get("val")
-        for x in made if isinstance(made, list | tuple) else [made]:
+        result = near.meta.get("val")
+        for x in result if isinstance(result, list | tuple) else [result]:
             if isinstance(x, Tensor):
                 most = max(most, math.prod(hint_of(size) or 1 for size in x.shape))
     return most
@@ -157,13 +157,13 @@ def _replace(source: fx.GraphModule, group: list[fx.Node], name: str, compile: C
     inputs = dict.fromkeys(x for node in group for x in node.all_input_nodes if x not in inside)
     outputs = [node for node in group if any(user not in inside for user in node.users)]
     graph = fx.Graph()
-    made: dict[fx.Node, fx.Node] = {}
+    result: dict[fx.Node, fx.Node] = {}
     for node in inputs:
-        made[node] = graph.placeholder(node.name)
-        made[node].meta = dict(node.meta)
+        result[node] = graph.placeholder(node.name)
+        result[node].meta = dict(node.meta)
     for node in group:
-        made[node] = graph.node_copy(node, made.__getitem__)
-    graph.output(tuple(made[node] for node in outputs))
+        result[node] = graph.node_copy(node, result.__getitem__)
+    graph.output(tuple(result[node] for node in outputs))
     source.add_module(name, compile(fx.GraphModule(torch.nn.Module(), graph)))
     with source.graph.inserting_after(group[-1]):
         call = source.graph.call_module(name, tuple(inputs))
@@ -202,8 +202,8 @@ def _uncached() -> contextlib.AbstractContextManager[Any]:
     settings: Any = torch._dynamo.config
     if not hasattr(settings, "caching_precompile"):  # an older torch
         return contextlib.nullcontext()
-    made: contextlib.AbstractContextManager[Any] = settings.patch(caching_precompile=False)
-    return made
+    result: contextlib.AbstractContextManager[Any] = settings.patch(caching_precompile=False)
+    return result
 
 
 def _with_checks(group: fx.GraphModule) -> fx.GraphModule | None:
@@ -212,40 +212,40 @@ def _with_checks(group: fx.GraphModule) -> fx.GraphModule | None:
     Returns None for a group without indices.
     """
     graph = fx.Graph()
-    made: dict[fx.Node, fx.Node] = {}
+    result: dict[fx.Node, fx.Node] = {}
     checks: list[fx.Node] = []
 
-    def compute(function: Callable[..., Any], *given: Any) -> Any:
-        if not any(isinstance(x, fx.Node) for x in given):
-            return function(*given)
-        return graph.call_function(function, given)
+    def compute(function: Callable[..., Any], *arguments: Any) -> Any:
+        if not any(isinstance(x, fx.Node) for x in arguments):
+            return function(*arguments)
+        return graph.call_function(function, arguments)
 
     def bounded(place: fx.Node, x: fx.Node, dim: int) -> fx.Node:
         size = x.meta["val"].shape[dim]
         if not isinstance(size, int):
-            size = compute(_aten.sym_size.int, made[x], dim)
+            size = compute(_aten.sym_size.int, result[x], dim)
         least, most = compute(operator.neg, size), compute(operator.sub, size, 1)
-        not_below = compute(_aten.ge.Scalar, made[place], least)
-        not_above = compute(_aten.le.Scalar, made[place], most)
+        not_below = compute(_aten.ge.Scalar, result[place], least)
+        not_above = compute(_aten.le.Scalar, result[place], most)
         both = compute(_aten.logical_and.default, not_below, not_above)
         checks.append(compute(_aten.all.default, both))
-        return graph.call_function(_aten.clamp.default, (made[place], least, most))
+        return graph.call_function(_aten.clamp.default, (result[place], least, most))
 
     *nodes, output = group.graph.nodes
     for node in nodes:
         if node.target != _aten.index.Tensor:
-            made[node] = graph.node_copy(node, made.__getitem__)
+            result[node] = graph.node_copy(node, result.__getitem__)
             continue
         x, places = node.args
         within = [
             None if place is None else bounded(place, x, dim) for dim, place in enumerate(places)
         ]
         # Inductor checks no indices of this one again.
-        made[node] = compute(_aten._unsafe_index.Tensor, made[x], within)
+        result[node] = compute(_aten._unsafe_index.Tensor, result[x], within)
     if not checks:
         return None
     all_within = functools.reduce(functools.partial(compute, _aten.logical_and.default), checks)
-    results = fx.map_arg(output.args[0], made.__getitem__)
+    results = fx.map_arg(output.args[0], result.__getitem__)
     graph.output((*results, all_within))
     return fx.GraphModule(group, graph)
 
@@ -265,29 +265,29 @@ class Group(torch.nn.Module):
         self._calls = 0
         self._compiled: Compiled | None = None
 
-    def forward(self, *given: Tensor) -> Sequence[Any]:
+    def forward(self, *arguments: Tensor) -> Sequence[Any]:
         if self._compiled is None:
             self._calls += 1
             if self._calls < RECURRING:
-                return self._eager(given)
-            self._compiled = self._compile(given)
+                return self._eager(arguments)
+            self._compiled = self._compile(arguments)
         try:
-            results: Sequence[Any] = self._compiled(*given)
+            results: Sequence[Any] = self._compiled(*arguments)
         except AssertionError:  # an input has other strides
             if self._dynamic:
                 raise
-            self._compiled = self._compile(given)
-            results = self._compiled(*given)
+            self._compiled = self._compile(arguments)
+            results = self._compiled(*arguments)
         if self._checked is None:
             return results
         *results, within = results
-        return results if within else self._eager(given)
+        return results if within else self._eager(arguments)
 
-    def _eager(self, given: Sequence[Tensor]) -> Sequence[Any]:
-        results: Sequence[Any] = self.group(*given)
+    def _eager(self, arguments: Sequence[Tensor]) -> Sequence[Any]:
+        results: Sequence[Any] = self.group(*arguments)
         return results
 
-    def _compile(self, given: Sequence[Tensor]) -> Compiled:
+    def _compile(self, arguments: Sequence[Tensor]) -> Compiled:
         source = self.group if self._checked is None else self._checked
         if self._dynamic:
             with _uncached():
@@ -299,8 +299,8 @@ class Group(torch.nn.Module):
         try:
             # AOTAutograd checks operators at a first call, and is for one thread at a time.
             with compile_lock, _disable_current_modes():
-                made: Compiled = compile_fx(copied, list(given))
+                result: Compiled = compile_fx(copied, list(arguments))
         except Exception as error:
             log.warning("operators between regions stay eager: %s", error)
-            made = source
-        return made
+            result = source
+        return result

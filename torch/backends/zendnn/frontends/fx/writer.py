@@ -55,9 +55,9 @@ class PlannedRegion(nn.Module):
         # fx.GraphModule makes all buffers persistent.
         self.original._non_persistent_buffers_set.update(self.original._buffers)
 
-    def forward(self, *given: Any) -> Sequence[torch.Tensor]:
-        made: tuple[torch.Tensor, ...] | None = self._call(*given)
-        return self.original(*given) if made is None else made
+    def forward(self, *arguments: Any) -> Sequence[torch.Tensor]:
+        result: tuple[torch.Tensor, ...] | None = self._call(*arguments)
+        return self.original(*arguments) if result is None else result
 
 
 def emit(source: fx.GraphModule, schedule: Schedule, make_plan: MakePlan) -> fx.GraphModule:
@@ -66,31 +66,31 @@ def emit(source: fx.GraphModule, schedule: Schedule, make_plan: MakePlan) -> fx.
     assert isinstance(imported, Imported)
     graph = fx.Graph()
     graph.set_codegen(copy.copy(source.graph._codegen))
-    made: dict[fx.Node, fx.Node] = {}
+    result: dict[fx.Node, fx.Node] = {}
     for node in source.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
-            made[node] = graph.node_copy(node)
+            result[node] = graph.node_copy(node)
     modules: dict[str, PlannedRegion] = {}
     for item in schedule.order:
         if item.region is None:
             (node,) = item.nodes
-            made[node] = graph.node_copy(node, made.__getitem__)
+            result[node] = graph.node_copy(node, result.__getitem__)
             continue
         outputs = schedule.outputs[item.region]
         region = replace(item.region, outputs=tuple(outputs.values()))
         name = f"zendnn_{len(modules)}"
         arguments = _arguments(item, region)
         modules[name] = _planned(imported, region, item, arguments, name, make_plan)
-        results = graph.call_module(name, tuple(made[node] for node in arguments))
+        results = graph.call_module(name, tuple(result[node] for node in arguments))
         for position, key in enumerate(outputs):
             assert isinstance(key, fx.Node)
-            made[key] = graph.call_function(operator.getitem, (results, position))
-            made[key].meta = dict(key.meta)
+            result[key] = graph.call_function(operator.getitem, (results, position))
+            result[key].meta = dict(key.meta)
     handed_over = {key for outputs in schedule.outputs.values() for key in outputs}
     for node in imported.views:
-        if node in handed_over or node not in made:
-            made[node] = graph.node_copy(node, made.__getitem__)
-    graph.node_copy(output_of(source.graph), made.__getitem__)
+        if node in handed_over or node not in result:
+            result[node] = graph.node_copy(node, result.__getitem__)
+    graph.node_copy(output_of(source.graph), result.__getitem__)
     for node in graph.find_nodes(op="get_attr"):
         if not node.users:  # plans hold their own constants
             graph.erase_node(node)
@@ -131,20 +131,20 @@ def _planned(
     """Return a region with a copy of its operators; constants are attributes of that."""
     constants = imported.scope.constants
     graph, root = fx.Graph(), nn.Module()
-    made = {node: graph.placeholder(node.name) for node in arguments}
+    result = {node: graph.placeholder(node.name) for node in arguments}
 
     def read(node: fx.Node) -> fx.Node:
-        if node not in made:
+        if node not in result:
             attribute = f"constant_{node.name}"
             root.register_buffer(attribute, constants[node], persistent=False)
-            made[node] = graph.get_attr(attribute)
-        return made[node]
+            result[node] = graph.get_attr(attribute)
+        return result[node]
 
     for node in item.nodes:
         for needed in node.all_input_nodes:
             read(needed)
-        made[node] = graph.node_copy(node, read)
-    graph.output(tuple(made[value.source] for value in region.outputs))
+        result[node] = graph.node_copy(node, read)
+    graph.output(tuple(result[value.source] for value in region.outputs))
     plan = make_plan(*describe(region, passes.off_in_plans(), passes.tuning_budget()), name)
     tensors = sum(value.kind == "tensor" for value in region.inputs)
     numbers = sum(value.kind == "number" for value in region.inputs)

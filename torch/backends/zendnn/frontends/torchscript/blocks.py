@@ -41,9 +41,9 @@ def captured(node: TorchNode) -> list[TorchValue]:
     read = {value.unique(): value for value in node.inputs()}
     for block in node.blocks():
         inside = [value for member in block.nodes() for value in captured(member)]
-        made = {value.unique() for member in block.nodes() for value in member.outputs()}
-        made.update(value.unique() for value in block.inputs())
+        result = {value.unique() for member in block.nodes() for value in member.outputs()}
+        result.update(value.unique() for value in block.inputs())
         for value in (*inside, *block.outputs()):
-            if value.unique() not in made:
+            if value.unique() not in result:
                 read[value.unique()] = value
     return list(read.values())

@@ -94,10 +94,10 @@ class Emitter:
         call, otherwise = branch.addBlock(), branch.addBlock()
         # Where a plan writes, its operators cannot be run beside it: they would write, too.
         writes = any(node.writes for node in region.nodes)
-        made = self._append(call, f"zendnn::{'update' if writes else 'run'}", operands, TENSORS)
+        result = self._append(call, f"zendnn::{'update' if writes else 'run'}", operands, TENSORS)
         if _settings.word("ZENDNN_VERIFY") == "1" and not writes:
-            made = self._verified(call, [*operands, made.output()], constants, fallback, wanted)
-        for value in self._append(call, "prim::ListUnpack", [made.output()], *types).outputs():
+            result = self._verified(call, [*operands, result.output()], constants, fallback, wanted)
+        for value in self._append(call, "prim::ListUnpack", [result.output()], *types).outputs():
             call.registerOutput(value)
         known = self._constants(otherwise, plan, constants, fallback)
         for value in self._clone(otherwise, fallback, wanted, known):
@@ -143,9 +143,9 @@ class Emitter:
         }
         if not found:
             return {}
-        made = self._append(block, "zendnn::constants", [plan], TENSORS)
+        result = self._append(block, "zendnn::constants", [plan], TENSORS)
         types = [TENSOR] * len(constants)
-        values = list(self._append(block, "prim::ListUnpack", [made.output()], *types).outputs())
+        values = list(self._append(block, "prim::ListUnpack", [result.output()], *types).outputs())
         return {key: values[position] for key, position in found.items()}
 
     def _verified(
