@@ -426,6 +426,7 @@ def _checked(
         return result, module
 
     def tried(module: torch.nn.Module, inputs: Inputs) -> Any:
+        """Return stock's graph after a call: freezing makes constants of tensors that it writes."""
         result = way.stock(module, inputs)
         if isinstance(calls[0].expected, Outcome):
             result(*_copies(inputs))
@@ -445,7 +446,7 @@ def _checked(
         """Yield what stock's graph of the model returns or raises at each call."""
         try:
             with _stock():
-                again = Session(*prepared(way.graph or way.stock))
+                again = Session(*prepared(way.graph or tried))
         except Exception as error:
             failed = error.with_traceback(None)
             yield from (failed for _ in calls)

@@ -313,6 +313,31 @@ def test_results_of_a_call_that_stock_refuses_are_not_compared_later() -> None:
     assert check_module.check(STATEFUL, weights, runs, "trace").outcome == "same"
 
 
+#: Freezing makes a constant of the zeros, which each call adds to.
+COUNTING = check_module.Code(
+    """class Model(torch.nn.Module):
+    def __init__(self, weights: Dict[str, torch.Tensor]) -> None:
+        super().__init__()
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> Tuple[torch.Tensor]:
+        y = torch.zeros(2, 2)
+        for _ in range(int(n)):
+            y = x + x
+        y.narrow(0, 0, 1).add_(0.25)
+        return (y,)
+
+
+class Nudged(Model):
+    pass
+"""
+)
+
+
+def test_a_constant_that_torch_itself_writes_is_no_find() -> None:
+    runs = [[torch.ones(2, 2), torch.tensor(0)]]
+    assert check_module.check(COUNTING, {}, runs, "script").outcome == "upstream"
+
+
 def test_strides_that_torch_itself_foretells_wrongly_are_no_find() -> None:
     nodes = (
         node(1, "F.logsigmoid({0})", 0),
