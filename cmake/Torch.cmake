@@ -37,7 +37,7 @@ add_dependencies(torch_zendnn_generated zendnn)
 add_library(torch_zendnn SHARED
   ${torch_zendnn_written} ${tables} ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
 # These are compiled alone, because their names collide with those of other files.
-set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/run/TorchFallback\\.cpp$")
+set(collide "/cpu/(Gru|Normalization)\\.cpp$")
 foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu)
   set(sources ${torch_zendnn_written})
   list(FILTER sources INCLUDE REGEX "/${folder}/[^/]*$")

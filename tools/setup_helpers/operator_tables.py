@@ -203,6 +203,11 @@ def _names(row: Any) -> tuple[str, str]:
     return f"infer_{row.family}", f"build_{build}"
 
 
+def _compute(row: Any) -> str:
+    """The function that computes a row by torch's operators; empty where a mapping says it."""
+    return "" if row.in_torch else f"compute_{row.family}"
+
+
 def _families(table: Any) -> dict[str, dict[str, Any]]:
     """The attributes of each family's operators."""
     families: dict[str, dict[str, Any]] = {}
@@ -221,16 +226,20 @@ def ops_header(table: Any) -> str:
     lines += ["#include <c10/core/ScalarType.h>\n"]
     includes = ("array", "cstdint", "optional", "string", "string_view", "variant", "vector")
     lines += [f"#include <{name}>" for name in includes]
-    lines += ["\nnamespace at::native::zendnn::plan {\n", _NAMED]
+    lines.append("\nnamespace c10 {\nstruct IValue;\n}\n")
+    lines += ["namespace at::native::zendnn::plan {\n", _NAMED]
     for type_, names in table.ENUMERATIONS.items():
         lines += _names_of(f"kernels::{type_}", names)
     lines += _names_of("c10::ScalarType", {x.name: x.scalar for x in table.DTYPES.values()})
-    lines += ["\nclass Builder;", "class Values;", "struct Node;\n", "enum class Op : uint8_t {"]
+    lines += ["\nclass Builder;", "class Values;", "struct Node;", _ARGUMENTS]
+    lines.append("enum class Op : uint8_t {")
     lines += [f"  {name}," for name in table.OPERATORS]
     lines.append("};\n")
-    for name in dict.fromkeys(name for row in table.OPERATORS.values() for name in _names(row)):
-        parameter = "Values& values" if name.startswith("infer_") else "Builder& builder"
-        lines.append(f"void {name}({parameter}, const Node& node);")
+    rows = table.OPERATORS.values()
+    names = dict.fromkeys(name for row in rows for name in (*_names(row), _compute(row)) if name)
+    for name in names:
+        result, parameters = _SIGNATURES[name.partition("_")[0]]
+        lines.append(f"{result} {name}({parameters});")
     lines.append("\n// Attributes, by family.\nnamespace attr {")
     for family, specs in families.items():
         lines.append(f"struct {family} {{")
@@ -243,6 +252,18 @@ def ops_header(table: Any) -> str:
     lines += ["} // namespace at::native::zendnn::plan\n"]
     return "\n".join(lines)
 
+
+_ARGUMENTS = """
+// A node's operands: tensors and numbers, and None for those that are missing.
+using Arguments = std::vector<c10::IValue>;
+"""
+
+#: The C++ results and parameters of the functions of a family, by their first word.
+_SIGNATURES = {
+    "infer": ("void", "Values& values, const Node& node"),
+    "build": ("void", "Builder& builder, const Node& node"),
+    "compute": ("c10::IValue", "const Node& node, const Arguments& arguments"),
+}
 
 _NAMED = """// What descriptions call the enumerators of a type; nothing of other types.
 template <typename E>
@@ -289,7 +310,14 @@ def tables_source(table: Any) -> str:
     operators = []
     families = _families(table)
     traits = table.Trait
-    flagged = (traits.POST_OPS, traits.CASTS, traits.VIEW, traits.WRITES, traits.KEEPS_GAPS)
+    flagged = (
+        traits.POST_OPS,
+        traits.CASTS,
+        traits.VIEW,
+        traits.WRITES,
+        traits.KEEPS_GAPS,
+        traits.FALLS_BACK,
+    )
     for row in table.OPERATORS.values():
         infer, build = _names(row)
         results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.result.kind
@@ -299,7 +327,8 @@ def tables_source(table: Any) -> str:
         kind = f"::zendnn_{row.primitive}" if row.primitive else "zendnn_undefined_primitive"
         flags = ", ".join(str(bool(row.traits & trait)).lower() for trait in flagged)
         operators.append(
-            f'{{"{row.name}", {infer}, {build}, "{letters(row)}", {{{keys}}}, {{{stated}}}, '
+            f'{{"{row.name}", {infer}, {build}, {_compute(row) or _by_name(row)}, '
+            f'"{letters(row)}", {{{keys}}}, {{{stated}}}, '
             f"{defaults}, "
             f"Results::{results}, {flags}, Follows::{row.result.strides or 'nothing'}, "
             f"{kind}}},"
@@ -320,7 +349,8 @@ def tables_source(table: Any) -> str:
     return "\n".join(
         [
             NOTE + "#include <torch/csrc/zendnn/plan/describe/Functions.h>",
-            "#include <torch/csrc/zendnn/plan/describe/Operators.h>\n",
+            "#include <torch/csrc/zendnn/plan/describe/Operators.h>",
+            "#include <torch/csrc/zendnn/plan/run/TorchCall.h>\n",
             "#include <ATen/Functions.h>\n",
             "#include <limits>\n",
             "namespace at::native::zendnn::plan {\n",
@@ -354,6 +384,32 @@ def _in_torch(mappings: Sequence[Any], *parameters: str) -> str:
     arguments = ", ".join(x.target or json.dumps(x.literal) for x in mappings[0].arguments)
     taken = ", ".join(f"[[maybe_unused]] {parameter}" for parameter in parameters)
     return f"[]({taken}) {{ return at::{name}({arguments}); }}"
+
+
+def _by_name(row: Any) -> str:
+    """A function that calls the operator of a row's mapping with its arguments by name."""
+    name, _, overload = row.in_torch.name.partition(".")
+    stated = [x for x in row.in_torch.arguments if x.target != "_" or x.literal is not None]
+    named = {argument.name: _value(row, argument) for argument in stated}
+    names = ", ".join(f'"{name}"' for name in named)
+    return (
+        "[]([[maybe_unused]] const Node& node, const Arguments& arguments) -> c10::IValue { "
+        f'static const TorchCall call("{name}", "{overload}", {{{names}}}); '
+        f"return call({{{', '.join(named.values())}}}); }}"
+    )
+
+
+def _value(row: Any, argument: Any) -> str:
+    """The value of a mapping's argument, of a node and its operands."""
+    for place, operand in enumerate(row.operands):
+        if operand.name == argument.target:
+            kind = "numbers" if operand.is_number else "tensors"
+            many = f"{kind}_from(node, arguments, {place})"
+            return many if operand.many else f"arguments[{place}]"
+    if argument.target in row.attributes:
+        value = f"node.as<attr::{row.family}>().{argument.target}"
+        return value if argument.literal is None else f"none_if_empty({value})"
+    return json.dumps(argument.literal)
 
 
 def _float(number: float) -> str:

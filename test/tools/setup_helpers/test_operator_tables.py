@@ -47,6 +47,21 @@ def test_operators_are_enumerators_in_the_order_of_their_rows(written: Path) -> 
     assert {"softmax", "where", "to_like"} < set(enumerators)
 
 
+def test_torch_is_called_by_a_mapping_or_else_by_a_function_that_must_be_written(
+    written: Path,
+) -> None:
+    folder = written / "torch/csrc/zendnn/plan/describe"
+    rows = (folder / "OperatorTables.cpp").read_text()
+    call = 'call("aten::gather", "", {"self", "index", "dim"})'
+    values = "{arguments[0], arguments[1], node.as<attr::index>().dim}"
+    assert f"static const TorchCall {call}; return call({values});" in rows
+    assert "none_if_empty(node.as<attr::reduce>().dims)" in rows
+    assert '{"rope", infer_rope, build_rope, compute_rope, ' in rows
+    declared = set(re.findall(r"c10::IValue (\w+)\(", (folder / "Ops.h").read_text()))
+    source = (REPO / "torch/csrc/zendnn/plan/run/Composed.cpp").read_text()
+    assert declared == set(re.findall(r"^IValue (compute_\w+)\(", source, re.MULTILINE))
+
+
 def test_dtypes_that_are_computed_in_are_enumerators_and_rows(written: Path) -> None:
     folder = written / "aten/src/ATen/native/zendnn"
     kernels = (folder / "kernels/dtypes.h").read_text()
@@ -116,13 +131,15 @@ def test_attributes_that_name_algorithms_are_enumerators(written: Path) -> None:
 
 def test_tables_name_operands_by_letters(written: Path) -> None:
     text = (written / "torch/csrc/zendnn/plan/describe/OperatorTables.cpp").read_text()
+    text = re.sub(r"\[\]\([^{}]* const Arguments.*?; \}, ", "by_name, ", text)
     for row in (
-        '{"slice", infer_view, build_view, "tnNNn", {}, {}, {}, ',
-        '{"cat", infer_cat, build_cat, "tt*", {"dim"}, {}, attr::cat{}, ',
-        '{"view", infer_view, build_view, "tn*", ',
-        '{"embedding_bags", infer_embedding_bags, build_embedding_bags, "T*", ',
-        '{"eltwise", infer_eltwise, build_eltwise, "t", {"algorithm", "alpha", "beta"}, '
-        '{"algorithm"}, attr::eltwise{}, ',
+        '{"slice", infer_view, build_view, by_name, "tnNNn", {}, {}, {}, ',
+        '{"cat", infer_cat, build_cat, by_name, "tt*", {"dim"}, {}, attr::cat{}, ',
+        '{"view", infer_view, build_view, by_name, "tn*", ',
+        '{"embedding_bags", infer_embedding_bags, build_embedding_bags, compute_embedding_bags, '
+        '"T*", ',
+        '{"eltwise", infer_eltwise, build_eltwise, compute_eltwise, "t", '
+        '{"algorithm", "alpha", "beta"}, {"algorithm"}, attr::eltwise{}, ',
         "{::zendnn::algorithm::eltwise_sqrt, false, ",
     ):
         assert row in text

@@ -23,9 +23,9 @@ def call(mapping: Mapping, given: dict[str, Any]) -> Any:
     name, _, overload = mapping.name.removeprefix("aten::").partition(".")
     function = getattr(getattr(torch.ops.aten, name), overload or "default")
     arguments = {
-        argument.name: given[argument.target] if argument.target else argument.literal
+        argument.name: given.get(argument.target, argument.literal)
         for argument in mapping.arguments
-        if argument.target != "_"
+        if argument.target != "_" or argument.literal is not None
     }
     return function(**arguments)
 

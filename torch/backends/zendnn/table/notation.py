@@ -25,8 +25,9 @@ algorithm of a type in ``functions.ENUMERATIONS``. One without a default must be
 A *mapping* names an equivalent aten operator. It is read in both directions: to import a call, and
 to make one. Its items are the operator's arguments. An item without ``=`` is the next operand;
 ``eps=eps`` names an operand or an attribute; ``min=alpha|-inf`` adds the meaning of None; a
-literal, ``training=False``, is the only accepted value; ``_`` accepts any. An argument that is not
-named must have its default. Attributes that no argument gives follow the parentheses:
+literal, ``training=False``, is the only accepted value; ``_`` accepts any, and ``momentum=_|0.0``
+calls with 0.0. An argument that is not named must have its default. Attributes that no argument
+gives follow the parentheses:
 
     aten::relu6(self) alpha=0.0 beta=6.0
 """
@@ -78,7 +79,8 @@ class Argument:
     """One argument of a mapping: its operand or attribute, or its only accepted value."""
 
     name: str
-    #: The operand or attribute; empty where ``literal`` is required, ``_`` for any.
+    #: The operand or attribute; empty where ``literal`` is required; ``_`` for any, of which calls
+    #: state ``literal`` unless it is None.
     target: str
     literal: Any = None
 
@@ -156,6 +158,7 @@ class Trait(Flag):
     KEEPS_SMALL = auto()  # averages over positions stay small: its result has no more
     PROMOTES = auto()  # torch converts its operands to one dtype
     ROUNDS = auto()  # torch rounds its results, although it does not compute
+    FALLS_BACK = auto()  # torch computes it alone, for shapes that a plan refuses
 
 
 NONE = Trait(0)
@@ -201,6 +204,8 @@ class Operator:
             unless given.
         primitive: the kind of ZenDNN's primitives that its kernels count as; empty for none.
         work: how much it does; to be stated unless it makes numbers or views, or writes.
+        composed: whether plans call torch's operators in ``compute_<family>``, as for numbers and
+            where there is no mapping, instead of by the first mapping.
 
     Raises:
         ValueError: if ``work`` is missing.
@@ -214,6 +219,7 @@ class Operator:
     family: str = ""
     primitive: str = ""
     work: Work | None = None
+    composed: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "family", self.family or self.name)
@@ -264,6 +270,12 @@ class Operator:
         """The aten operators that do the same."""
         names = tuple(operand.name for operand in self.operands)
         return tuple(Mapping(text, names) for text in self.aten)
+
+    @property
+    def in_torch(self) -> Mapping | None:
+        """The mapping by which plans call torch; None where ``compute_<family>`` does."""
+        of_numbers = self.result.kind == "number"
+        return None if self.composed or of_numbers else next(iter(self.mappings), None)
 
     @cached_property
     def fewest(self) -> int:

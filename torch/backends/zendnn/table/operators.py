@@ -19,6 +19,7 @@ _SMALL = Trait.KEEPS_SMALL
 _PRODUCT = Trait.COMPUTES | Trait.CASTS
 _FUSES = Trait.COMPUTES | Trait.POST_OPS
 _FUNCTION = Trait.COMPUTES | _FLOATING
+_FALLS_BACK = Trait.FALLS_BACK
 _ALL, _FIRST, _SECOND = slice(None), slice(1), slice(1, 2)
 
 
@@ -27,7 +28,8 @@ def _window(name: str, more: str = "") -> Operator:
     attributes = "int[] kernel=[], int[] stride=[], int[] padding=[], int[] dilation=[]"
     signature = f"{name}(Tensor x, *, {attributes}, bool ceil=False{more})"
     result = Result(infer.as_many(0), _ALL, "input")
-    return Operator(signature, "", _WANTS, result, (), "pool", "pooling", Work.SOME)
+    traits = _WANTS | _FALLS_BACK
+    return Operator(signature, "", traits, result, (), "pool", "pooling", Work.SOME)
 
 
 def _reduction(signature: str, overload: str, doc: str) -> Operator:
@@ -53,7 +55,7 @@ COMPUTE_ROWS = (
         "bool transposed=False, int[] output_padding=[])",
         "windows have a number for each spatial dimension, of which there are 1 to 3; "
         "`padding_end` where it differs; the weight is in torch's order",
-        _PRODUCT | _FUSES | _FLOATING | _WANTS | _SMALL,
+        _PRODUCT | _FUSES | _FLOATING | _WANTS | _SMALL | _FALLS_BACK,
         Result(infer.convolution, _SECOND, "input_or_weight"),
         primitive="convolution",
         work=Work.HEAVY,
@@ -62,7 +64,7 @@ COMPUTE_ROWS = (
         "linear(Tensor x, Constant weight, Constant? bias, *, dtype dtype='')",
         "the weight, (out, in), may be a `cat` of contiguous constants; `dtype` is float32 when x "
         "is bfloat16 and the result is not",
-        _PRODUCT | _FUSES | _FLOATING | _WANTS | _SMALL | _ROW_MAJOR,
+        _PRODUCT | _FUSES | _FLOATING | _WANTS | _SMALL | _ROW_MAJOR | _FALLS_BACK,
         Result(infer.linear, _SECOND),
         primitive="matmul",
         work=Work.HEAVY,
@@ -70,7 +72,7 @@ COMPUTE_ROWS = (
     Operator(
         "matmul(Tensor a, Tensor b)",
         "2 to 6 dimensions, broadcasting as `torch.matmul`",
-        _PRODUCT | _FUSES | _ROW_MAJOR,
+        _PRODUCT | _FUSES | _ROW_MAJOR | _FALLS_BACK,
         Result(infer.matmul, _ALL),
         primitive="matmul",
         work=Work.HEAVY,
@@ -94,7 +96,7 @@ COMPUTE_ROWS = (
     Operator(
         "prelu(Tensor x, Constant slopes)",
         "one slope, or one for each channel (dimension 1)",
-        _PRODUCT | _KEEPS,  # autocast takes it for one
+        _PRODUCT | _KEEPS | _FALLS_BACK,  # autocast takes it for a product
         Result(infer.same, _ALL, "elements"),
         aten=("aten::prelu(self, weight)",),
         primitive="prelu",
@@ -166,7 +168,7 @@ COMPUTE_ROWS = (
         "rotary position embedding: x·cos + r·sin of as many elements of the last dimension as the "
         "tables have, which broadcast to x otherwise; the other elements stay; r is -b for a, and "
         "a for b, of each pair (a, b): neighbours if `interleaved`, else elements of both halves",
-        _FUNCTION | _WANTS,
+        _FUNCTION | _WANTS | _FALLS_BACK,
         Result(infer.same, slice(3)),
         work=Work.SOME,
     ),
@@ -190,7 +192,7 @@ COMPUTE_ROWS = (
         Result(infer.same, _FIRST, "input"),
         aten=(
             "aten::batch_norm(input, weight, bias, running_mean, running_var, training=False, "
-            "momentum=_, eps=eps, cudnn_enabled=_)",
+            "momentum=_|0.0, eps=eps, cudnn_enabled=_|False)",
         ),
         primitive="batch_normalization",
         work=Work.SOME,
@@ -208,7 +210,7 @@ COMPUTE_ROWS = (
         "(batch, target, heads, size); `additive`: as softmax(q·kᵀ + mask)·v spelled out: a bool "
         "mask, which adds 0 or 1, is refused, and a query that sees no key gives NaN; `in_place`: "
         "the mask is no larger than the scores",
-        Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED,
+        Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED | _FALLS_BACK,
         Result(infer.as_many(0), slice(3)),
         primitive="matmul",
         work=Work.HEAVY,
@@ -247,7 +249,8 @@ COMPUTE_ROWS = (
     Operator(
         "gather_pairs(Tensor x, Index rows, Index columns)",
         "x[..., rows, columns] for constant int64 rows and columns",
-        result=Result(infer.as_many(-1), _FIRST),
+        _FALLS_BACK,
+        Result(infer.as_many(-1), _FIRST),
         primitive="reorder",
         work=Work.SOME,
     ),
@@ -280,6 +283,7 @@ COMPUTE_ROWS = (
         ),
         primitive="reorder",
         work=Work.LIGHT,
+        composed=True,
     ),
     Operator(
         "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step, *, "
@@ -294,7 +298,7 @@ COMPUTE_ROWS = (
         "pairwise_dot(Tensor x, Index rows, Index columns)",
         "x[:, rows[i]] · x[:, columns[i]] for each i; x is (batch, features, size), up to 64 "
         "features",
-        Trait.CASTS,
+        Trait.CASTS | _FALLS_BACK,
         primitive="matmul",
         work=Work.SOME,
     ),
@@ -303,7 +307,7 @@ COMPUTE_ROWS = (
     Operator(
         "adaptive_avg_pool(Tensor x, *, int[] sizes=[])",
         "the sizes of x must be multiples of them",
-        _WANTS,
+        _WANTS | _FALLS_BACK,
         Result(infer.as_many(0), _ALL, "input"),
         family="pool",
         primitive="pooling",
@@ -315,7 +319,7 @@ COMPUTE_ROWS = (
         "scales stand for what is none, and are 0 when they are not known; `algorithm`: "
         "nearest, linear or cubic; x is (batch, channels, height, width), or (batch, channels, "
         "width) of linear ones",
-        _WANTS,
+        _WANTS | _FALLS_BACK,
         Result(infer.as_many(0), strides="input"),
         primitive="resampling",
         work=Work.SOME,
@@ -338,6 +342,7 @@ COMPUTE_ROWS = (
         aten=("aten::argmax(self, dim=dims|[], keepdim=keep)",),
         family="along",
         work=Work.SOME,
+        composed=True,
     ),
     Operator(
         "logsumexp(Tensor x, *, int[] dims=[], bool keep=False)",
@@ -347,6 +352,7 @@ COMPUTE_ROWS = (
         aten=("aten::logsumexp(self, dim=dims, keepdim=keep)",),
         family="along",
         work=Work.SOME,
+        composed=True,
     ),
     Operator(
         "topk(Tensor x, *, int k=1, int dim=-1, bool largest=True, bool sorted=True)",
@@ -387,7 +393,7 @@ COMPUTE_ROWS = (
     Operator(
         "pad(Tensor x, int[] pads, *, float value=0.0)",
         "two numbers for each dimension, the last one first",
-        _WANTS | Trait.MAY_SHARE,
+        _WANTS | Trait.MAY_SHARE | _FALLS_BACK,
         Result(infer.as_many(0), _ALL, "input"),
         aten=("aten::constant_pad_nd(self, pad, value=value)",),
         primitive="reorder",
@@ -420,6 +426,7 @@ COMPUTE_ROWS = (
         family="to",
         primitive="reorder",
         work=Work.LIGHT,
+        composed=True,
     ),
     Operator(
         "to(Any x, *, dtype dtype='', bool floating=False)",

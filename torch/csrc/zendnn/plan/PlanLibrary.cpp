@@ -1,6 +1,6 @@
 // The class and the operators of plans, as torch calls and pickles them.
 #include <torch/csrc/zendnn/plan/Plan.h>
-#include <torch/csrc/zendnn/plan/run/TorchFallback.h>
+#include <torch/csrc/zendnn/plan/run/Interpreter.h>
 
 #include <torch/library.h>
 

@@ -32,6 +32,9 @@ struct Operator {
   void (*infer)(Values&, const Node&);
   // Gives the results their places, and adds the steps that fill them.
   void (*build)(Builder&, const Node&);
+  // Returns what torch's own operators make of a node without post-ops: a
+  // tensor, a list of tensors, or a number. Throws Refused as interpret() does.
+  c10::IValue (*compute)(const Node&, const Arguments&);
   // A letter for each operand: t, a tensor; n, a number; T and N, which may be
   // none, or missing at the end. A star repeats the letter before it, or leaves
   // it out.
@@ -45,6 +48,7 @@ struct Operator {
   bool is_view = false;
   bool writes = false;     // to its first operand, which its result is
   bool keeps_gaps = false; // that the strides of its result leave
+  bool falls_back = false; // to torch, for shapes that plans refuse
   Follows follows = Follows::nothing;
   // What its kernels count as.
   zendnn_primitive_kind_t kind = zendnn_undefined_primitive;

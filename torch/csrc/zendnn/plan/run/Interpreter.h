@@ -4,13 +4,19 @@
 
 #include <torch/csrc/zendnn/plan/build/Arena.h>
 #include <torch/csrc/zendnn/plan/describe/Description.h>
-#include <torch/csrc/zendnn/plan/run/TorchFallback.h>
+
+#include <ATen/core/ivalue.h>
 
 namespace at::native::zendnn::plan {
 
+// The least length of a node's arguments: None stands for operands that are
+// missing at the end.
+inline constexpr size_t kMostOperands = 5;
+
 // Returns a node's result: a tensor, a list of tensors, or a number. Throws
-// c10::Error as interpret() does.
-c10::IValue interpret(const Node& node, const Operands& given);
+// c10::Error as interpret() does, and Refused where no operator of torch's
+// stands for the node.
+c10::IValue interpret(const Node& node, const Arguments& arguments);
 
 // Returns the region's results. It goes through the dispatcher, and so records
 // gradients, obeys autocast, and takes tensors of any device. Throws c10::Error
@@ -20,5 +26,18 @@ Tensors interpret(
     const Tensors& constants,
     const Tensors& tensors,
     const Integers& numbers);
+
+// A function of each element.
+Tensor
+apply(kernels::Eltwise function, const Tensor& x, double alpha, double beta);
+// A function of two tensors.
+Tensor combine(
+    kernels::Binary function,
+    const Tensor& a,
+    const Tensor& b,
+    Keeps keeps);
+// Raises the error that torch's in-place operators raise for a result of
+// another size than their target.
+void check_fits(const Tensor& result, const Tensor& target);
 
 } // namespace at::native::zendnn::plan

@@ -37,32 +37,6 @@ class BelowEverything {
            c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
 };
 
-// A node's operands: tensors and numbers, and None where one is missing or has
-// no place among the first few.
-using Operands = std::vector<c10::IValue>;
-inline constexpr size_t kMostOperands = 5;
-
-// Whether torch can be asked for the operator when a plan refuses it: its types
-// are not the reason, and torch does not refuse it, too.
-bool is_in_torch(Op op);
-// Computes a node of such an operator, with its post-ops. Throws Refused where
-// that is not possible.
-Tensor compute(const Node& node, const Operands& given);
-// Raises the error that torch's in-place operators raise for a result of
-// another size than their target.
-void check_fits(const Tensor& result, const Tensor& target);
-// A function of two tensors.
-Tensor combine(
-    kernels::Binary function,
-    const Tensor& a,
-    const Tensor& b,
-    Keeps keeps);
-// Applies the node's post-ops, one after the other.
-Tensor with_post_ops(const Node& node, Tensor made, const Operands& given);
-// A function of each element.
-Tensor
-apply(kernels::Eltwise function, const Tensor& x, double alpha, double beta);
-
 // Why torch computes a node, and what that costs.
 struct Fallback {
   std::string label, reason;
