@@ -120,18 +120,18 @@ ANCHORS = (
         ),
     ),
     Insertion(
-        "test/zendnn/passes/interpreter.py",
+        "test/zendnn/support/interpreter.py",
         '    "erf": lambda x, alpha, beta: torch.erf(x),\n',
         lambda k: f'    "{k.name}": lambda x, alpha, beta: torch.{k.name}(x),\n',
         before=True,
     ),
     Insertion(
-        "test/zendnn/plan/samples.py",
+        "test/zendnn/support/samples.py",
         "BEFORE: dict[str, list[tuple[str, float, float]]] = {\n",
         lambda k: f'    "{k.name}": {k.domain},\n' if k.domain else "",
     ),
     Insertion(
-        "test/zendnn/plan/samples.py",
+        "test/zendnn/support/samples.py",
         "ONCE = [\n",
         lambda k: f'    "{k.name}",\n' if k.once else "",
     ),
@@ -273,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def run() -> None:
         from torch.backends.zendnn.table.functions import FUNCTIONS
 
-        samples = _read(REPO / "test/zendnn/plan/samples.py")
+        samples = _read(REPO / "test/zendnn/support/samples.py")
         kernel = kernel_like(options.name, options.like, FUNCTIONS, samples, options.scalar)
         check_torch(kernel.name)
         texts = edits(kernel, REPO)

@@ -18,7 +18,7 @@ from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
 
 KERNELS = "aten/src/ATen/native/zendnn/kernels"
-SAMPLES = module.REPO / "test/zendnn/plan/samples.py"
+SAMPLES = module.REPO / "test/zendnn/support/samples.py"
 #: Functions that nobody has added yet: these tests also pass in a tree where some were.
 NEW, OTHER = [name for name in module.IN_C if name not in FUNCTIONS][-2:]
 #: One that C has not.
@@ -56,7 +56,7 @@ def made(name: str, like: str, scalar: str = "") -> module.Kernel:
 
 def test_a_new_function_is_in_the_table_and_in_its_document_and_compiles(tree: Path) -> None:
     changed = run(tree, NEW, "--like", "sigmoid")
-    assert changed == {x.file for x in module.ANCHORS} - {"test/zendnn/plan/samples.py"}
+    assert changed == {x.file for x in module.ANCHORS} - {"test/zendnn/support/samples.py"}
     # The document is what its own generator writes; the kernels compile with the generated header.
     code = (
         "import sys\nfrom pathlib import Path\nfrom tools.setup_helpers import operator_tables\n"
@@ -78,7 +78,7 @@ def test_a_new_function_is_in_the_table_and_in_its_document_and_compiles(tree: P
 
 
 def test_several_functions_can_be_added(tree: Path) -> None:
-    assert "test/zendnn/plan/samples.py" in run(tree, OTHER, "--like", "log")
+    assert "test/zendnn/support/samples.py" in run(tree, OTHER, "--like", "log")
     run(tree, FOREIGN, "--like", "sigmoid", "--scalar", "x - __builtin_truncf(x)")
     text = (tree / KERNELS / "vecmath.h").read_text()
     assert f"__builtin_{OTHER}f(x)" in text

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+pytest.register_assert_rewrite("zendnn.support")
+
 MISSING = "these tests need a torch with ZenDNN: USE_ZENDNN=1 python setup.py install"
 
 

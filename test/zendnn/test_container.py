@@ -14,7 +14,7 @@ import torch
 from torch.backends.zendnn.place import container, launch, topology
 from torch.backends.zendnn.place.container import THREADS, cores, limit_threads, quota
 
-from .machines import SYNTHETIC, write
+from .support.machines import SYNTHETIC, write
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from .common import CPU, HAS_BFLOAT16, run_python
-from .machines import SYNTHETIC, write
+from .support.machines import SYNTHETIC, write
 
 KIB = 1 << 10
 

@@ -19,8 +19,8 @@ from torch.backends.zendnn import _C, explain, export
 from torch.export import Dim, ExportedProgram
 
 from .common import of_bfloat16, run_python, stock, values
-from .plan.descriptions import Case, samples, single_nodes
 from .support.compiled import routes
+from .support.descriptions import Case, samples, single_nodes
 
 pytestmark = pytest.mark.filterwarnings("error:ZenDNN", "ignore:.*LeafSpec:FutureWarning")
 

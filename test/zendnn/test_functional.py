@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.backends.zendnn import functional as Z
 
 from .common import DTYPES, gradients, stock, values
-from .passes import interpreter
+from .support import interpreter
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 

@@ -21,7 +21,7 @@ from torch.backends.zendnn.place.commands import Command, Program, Tools, shell
 from torch.backends.zendnn.place.placement import Instance, layouts, plan
 
 from .common import property_test, run_python
-from .machines import SYNTHETIC
+from .support.machines import SYNTHETIC
 from .support.topologies import LEVELS, hwloc, machine, needs_hwloc
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))

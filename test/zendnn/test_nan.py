@@ -22,8 +22,11 @@ from torch.backends.zendnn.ir.graph import Region
 from torch.utils import zendnn as zendnn_utils
 
 from .common import DTYPES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes, stock, values
-from .passes.build import Builder
-from .plan.check import (
+from .support.computations import COMPUTATIONS
+from .support.frozen import optimised, settled
+from .support.graphs import Builder
+from .support.models import assert_plans_ran, regions
+from .support.plans import (
     ARRANGEMENTS,
     interpret,
     layout_of,
@@ -33,13 +36,10 @@ from .plan.check import (
     region_of,
     then,
 )
-from .plan.samples import LAYOUTS as ANY_LAYOUT
-from .plan.samples import POST_OPS as ALGORITHMS
-from .plan.samples import is_round
-from .support.computations import COMPUTATIONS
-from .support.frozen import optimised, settled
-from .support.models import assert_plans_ran, regions
 from .support.post_ops import PRODUCERS, producer
+from .support.samples import LAYOUTS as ANY_LAYOUT
+from .support.samples import POST_OPS as ALGORITHMS
+from .support.samples import is_round
 from .support.subprocesses import passes
 
 pytestmark = [

@@ -20,10 +20,10 @@ from torch.backends.zendnn.table.notation import (
 )
 from torch.backends.zendnn.table.operators import OPERATORS
 
-from .passes.build import Builder, random
-from .passes.interpreter import BINARY, ELTWISE
-from .passes.interpreter import OPERATORS as INTERPRETED
-from .plan.samples import plan_of
+from .support.graphs import Builder, random
+from .support.interpreter import BINARY, ELTWISE
+from .support.interpreter import OPERATORS as INTERPRETED
+from .support.samples import plan_of
 
 
 def test_a_signature_names_operands_and_attributes() -> None:

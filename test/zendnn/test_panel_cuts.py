@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from .common import run_python
-from .machines import SYNTHETIC, cpus_of, write
+from .support.machines import SYNTHETIC, cpus_of, write
 
 Item = TypeVar("Item")
 

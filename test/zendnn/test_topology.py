@@ -9,7 +9,7 @@ import pytest
 from torch.backends.zendnn.place.binding import PlacingError, format_list, parse_list
 from torch.backends.zendnn.place.topology import Topology, read
 
-from .machines import SYNTHETIC, write
+from .support.machines import SYNTHETIC, write
 from .support.topologies import LEVELS, hwloc, machine, needs_hwloc
 
 

@@ -17,7 +17,7 @@ from torch.backends.zendnn.doctor.facts import Facts, Load, gather
 from torch.backends.zendnn.doctor.findings import Finding, examine
 from torch.backends.zendnn.place.topology import Core, Topology
 
-from ..machines import SYNTHETIC, write
+from ..support.machines import SYNTHETIC, write
 from .clean import MACHINE
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))

@@ -20,7 +20,7 @@ from torch.backends.zendnn.frontends.fx.writer import PlannedRegion
 from torch.backends.zendnn.ir.node import OPAQUE
 
 from ..common import run_python, values
-from ..passes import interpreter
+from ..support import interpreter
 from ..support.calls import FUNCTIONAL, IMPORTED, NOT_INTERPRETED
 from ..support.fx_calls import Called, functional
 

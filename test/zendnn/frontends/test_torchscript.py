@@ -18,7 +18,7 @@ from torch.backends.zendnn.frontends.torchscript import reader
 from torch.backends.zendnn.ir.graph import Graph, Region
 from torch.backends.zendnn.ir.node import OPAQUE, Value
 
-from ..passes import interpreter
+from ..support import interpreter
 from ..support.calls import (
     BATCH,
     IDS,

@@ -14,7 +14,7 @@ from torch.backends.zendnn.passes.fold_attention_scale import fold_attention_sca
 from torch.backends.zendnn.passes.fold_scalars import fold_scalars
 from torch.backends.zendnn.passes.fuse_attention import fuse_attention
 
-from .build import Builder, only, ops, random
+from ..support.graphs import Builder, only, ops, random
 
 N, H, T, S, D = 2, 3, 4, 5, 6
 

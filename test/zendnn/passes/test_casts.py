@@ -14,7 +14,7 @@ from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
 from torch.backends.zendnn.passes.promote_operands import promote_operands
 from torch.backends.zendnn.passes.remove_casts import remove_casts
 
-from .build import Builder, only, ops, posts
+from ..support.graphs import Builder, only, ops, posts
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from torch.backends.zendnn.passes.defer_sizes import defer_sizes
 from torch.backends.zendnn.passes.fold_batch_norm import fold_batch_norm
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
 
-from .build import Builder, ops, posts, random
+from ..support.graphs import Builder, ops, posts, random
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fuse_binary import fuse_binary
 
-from .build import Builder, random
+from ..support.graphs import Builder, random
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 from torch.backends.zendnn.passes.divide_by_roots import divide_by_roots
 from torch.backends.zendnn.passes.partition import partition
 
-from .build import Builder, only, ops, random
+from ..support.graphs import Builder, only, ops, random
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch.backends.zendnn.passes.fuse_embedding_bags import fuse_embedding_bags
 from torch.backends.zendnn.passes.fuse_pairwise_dot import fuse_pairwise_dot
 from torch.backends.zendnn.passes.group_embedding_bags import group_embedding_bags
 
-from .build import Builder, only, ops, random
+from ..support.graphs import Builder, only, ops, random
 
 
 @pytest.fixture

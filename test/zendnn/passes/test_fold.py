@@ -15,7 +15,7 @@ from torch.backends.zendnn.passes.fold_pad import fold_pad
 from torch.backends.zendnn.passes.fold_scalars import fold_scalars
 from torch.backends.zendnn.passes.remove_identities import remove_identities
 
-from .build import Builder, only, ops, random
+from ..support.graphs import Builder, only, ops, random
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from torch.backends.zendnn.passes.fuse_layer_norm import fuse_layer_norm
 from torch.backends.zendnn.passes.merge_linears import merge_linears
 from torch.backends.zendnn.passes.recognise_activations import recognise_activations
 
-from .build import Builder, only, ops, posts, random
+from ..support.graphs import Builder, only, ops, posts, random
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.share_heads import share_heads
 
-from .build import Builder, only, ops, random
+from ..support.graphs import Builder, only, ops, random
 
 N, H, REPEATS, T, S, D = 2, 3, 2, 4, 5, 6
 

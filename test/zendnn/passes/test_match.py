@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.backends.zendnn.ir.node import PostOp
 from torch.backends.zendnn.passes import _match
 
-from .build import Builder, assert_same, ops, posts, random
+from ..support.graphs import Builder, assert_same, ops, posts, random
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from torch.backends.zendnn.ir.graph import Graph, Region
 from torch.backends.zendnn.ir.node import Node, Value
 from torch.backends.zendnn.passes.partition import outside, partition
 
-from .build import Builder, assert_same, ops, random
-from .interpreter import run_regions, schedule
+from ..support.graphs import Builder, assert_same, ops, random
+from ..support.interpreter import run_regions, schedule
 
 
 @pytest.fixture

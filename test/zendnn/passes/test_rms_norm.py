@@ -10,7 +10,7 @@ from torch.backends.zendnn.passes.fold_scalars import fold_scalars
 from torch.backends.zendnn.passes.fuse_layer_norm import fuse_layer_norm
 from torch.backends.zendnn.passes.recognise_rms_norm import recognise_rms_norm
 
-from .build import Builder, only, ops, random
+from ..support.graphs import Builder, only, ops, random
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fold_scalars import fold_scalars
 from torch.backends.zendnn.passes.recognise_rope import recognise_rope
 
-from .build import Builder, only, ops, random
+from ..support.graphs import Builder, only, ops, random
 
 PASSES = fold_scalars, recognise_rope
 

@@ -13,7 +13,7 @@ from torch.backends.zendnn.passes.merge_linears import merge_linears
 from torch.backends.zendnn.passes.partition import partition
 from torch.backends.zendnn.passes.round_products import round_products
 
-from .build import Builder, only, ops, posts
+from ..support.graphs import Builder, only, ops, posts
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from torch.backends.zendnn.ir.graph import Graph
 from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.partition import partition
 
-from .build import Builder, assert_same, only, ops, posts, random
-from .interpreter import read, run_nodes, run_regions
+from ..support.graphs import Builder, assert_same, only, ops, posts, random
+from ..support.interpreter import read, run_nodes, run_regions
 
 
 @pytest.fixture(autouse=True)

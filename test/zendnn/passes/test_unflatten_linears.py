@@ -7,7 +7,7 @@ from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
 from torch.backends.zendnn.passes.unflatten_linears import unflatten_linears
 
-from .build import Builder, only, ops, posts, random
+from ..support.graphs import Builder, only, ops, posts, random
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from torch.backends.zendnn import _C
 
-from ..passes.build import Builder
-from .choices import Choices
-from .samples import LAYOUTS
+from ..support.choices import Choices
+from ..support.graphs import Builder
+from ..support.samples import LAYOUTS
 
 
 @pytest.fixture(autouse=True)

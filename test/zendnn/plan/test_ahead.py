@@ -14,10 +14,10 @@ from torch.backends.zendnn import _C
 from torch.backends.zendnn.ir.graph import Region
 
 from ..common import run_python
-from ..passes.build import Builder
 from ..support.decoder import BATCH, LENGTH, WIDTH, decoder
-from .check import explained, make_plan, region_of, tensor
-from .samples import plan_of
+from ..support.graphs import Builder
+from ..support.plans import explained, make_plan, region_of, tensor
+from ..support.samples import plan_of
 
 TIMEOUT = 60  # seconds
 
@@ -207,8 +207,8 @@ def test_a_plan_that_goes_waits_for_what_is_being_built(region: Region) -> None:
 SCRIPT = f"""
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from zendnn.passes.build import Builder
-from zendnn.plan.check import make_plan, region_of
+from zendnn.support.graphs import Builder
+from zendnn.support.plans import make_plan, region_of
 from zendnn.plan.test_ahead import decode, decoder, wait_for
 
 b = Builder()

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, dtypes, property_test
-from ..passes.build import Builder
-from .check import (
+from ..support.graphs import Builder
+from ..support.plans import (
     ARRANGEMENTS,
     arena_bytes,
     check,
@@ -27,7 +27,7 @@ from .check import (
     tensor,
     tensors_and_numbers,
 )
-from .samples import arrangements, batches
+from ..support.samples import arrangements, batches
 
 
 @property_test

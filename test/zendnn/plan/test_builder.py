@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, stock, values
-from ..passes.build import Builder
-from . import samples
-from .check import check, copies_of, implementations, make_plan, region_of, tensor, then
+from ..support import samples
+from ..support.graphs import Builder
+from ..support.plans import check, copies_of, implementations, make_plan, region_of, tensor, then
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

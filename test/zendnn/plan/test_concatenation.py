@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import PRIMITIVE_DTYPES, dtypes, property_test
-from ..passes.build import Builder
-from .check import BATCHES, check, copies_of, implementations, tensor, then
-from .samples import arrangements, convolved, joined, made
+from ..support.graphs import Builder
+from ..support.plans import BATCHES, check, copies_of, implementations, tensor, then
+from ..support.samples import arrangements, convolved, joined, made
 
 #: A pool that keeps the size of images.
 POOL = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}

@@ -13,10 +13,19 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import PRIMITIVE_DTYPES, SLACK, primitive_dtypes, property_test, stock, values
-from ..passes.build import Builder
-from .check import ARRANGEMENTS, BATCHES, check, implementations, make_plan, region_of, tensor, then
-from .choices import Choices
-from .samples import FUNCTIONS, arrangements, batches, channels, convolved, joined
+from ..support.choices import Choices
+from ..support.graphs import Builder
+from ..support.plans import (
+    ARRANGEMENTS,
+    BATCHES,
+    check,
+    implementations,
+    make_plan,
+    region_of,
+    tensor,
+    then,
+)
+from ..support.samples import FUNCTIONS, arrangements, batches, channels, convolved, joined
 
 
 @property_test

@@ -9,10 +9,10 @@ import torch
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import PRIMITIVE_DTYPES
-from ..passes.build import Builder
-from .check import ARRANGEMENTS, check, implementations, tensor, then
-from .choices import Choices
-from .samples import POST_OPS
+from ..support.choices import Choices
+from ..support.graphs import Builder
+from ..support.plans import ARRANGEMENTS, check, implementations, tensor, then
+from ..support.samples import POST_OPS
 
 NAME = "dot products"
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, dtypes, outcome, property_test, values
-from ..passes.build import Builder
-from .check import ARRANGEMENTS, check, tensor
-from .samples import arrangements, joined, lengths
+from ..support.graphs import Builder
+from ..support.plans import ARRANGEMENTS, check, tensor
+from ..support.samples import arrangements, joined, lengths
 
 
 @property_test

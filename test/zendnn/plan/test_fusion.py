@@ -11,8 +11,8 @@ from torch.backends.zendnn import passes
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, Draw, dtypes, property_test
-from ..passes.build import Builder
-from .check import (
+from ..support.graphs import Builder
+from ..support.plans import (
     ARRANGEMENTS,
     arena_bytes,
     check,
@@ -25,7 +25,7 @@ from .check import (
     tensors_and_numbers,
     then,
 )
-from .samples import FUNCTIONS
+from ..support.samples import FUNCTIONS
 
 SHAPE = (3, 17, 5, 7)
 

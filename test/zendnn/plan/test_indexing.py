@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Operand
 
 from ..common import DTYPES, property_test
-from ..passes.build import Builder
 from ..support.arrangements import ARRANGED, arrangements, check_exact, small
+from ..support.graphs import Builder
 from ..support.indices import KINDS, SIZES, choices_along, places
-from .check import check, make_plan, refusal, region_of, tensor
-from .samples import plan_of
+from ..support.plans import check, make_plan, refusal, region_of, tensor
+from ..support.samples import plan_of
 
 INDICES = st.sampled_from([torch.int64, torch.int32])
 

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ..common import property_test
-from ..passes.build import Builder
-from ..passes.interpreter import INTEGERS, MADE
 from ..support.arrangements import ARRANGED, arrangements, check_exact, small
-from .check import (
+from ..support.graphs import Builder
+from ..support.interpreter import INTEGERS, MADE
+from ..support.plans import (
     explained,
     refusal,
     tensor,
 )
-from .samples import plan_of
+from ..support.samples import plan_of
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGIC = ("and", "or", "xor")

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..common import HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes, property_test
-from ..passes.build import Builder
-from .check import (
+from ..support.choices import Choices
+from ..support.graphs import Builder
+from ..support.plans import (
     FLOOR,
     arena_bytes,
     check,
@@ -25,8 +26,7 @@ from .check import (
     tensor,
     then,
 )
-from .choices import Choices
-from .samples import arrangements, joined, lengths, made
+from ..support.samples import arrangements, joined, lengths, made
 
 
 @property_test

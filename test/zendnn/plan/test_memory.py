@@ -13,9 +13,9 @@ from torch.backends.zendnn import passes
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES
-from ..passes.build import Builder
-from . import samples
-from .check import (
+from ..support import samples
+from ..support.graphs import Builder
+from ..support.plans import (
     arena_bytes,
     check,
     copies_of,

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, property_test, values
-from ..passes.build import Builder
-from .check import (
+from ..support.graphs import Builder
+from ..support.plans import (
     ARRANGEMENTS,
     CHANNELS,
     check,
@@ -22,7 +22,7 @@ from .check import (
     tensor,
     then,
 )
-from .samples import NEAREST, SMALL, arrangements, batches, convolved
+from ..support.samples import NEAREST, SMALL, arrangements, batches, convolved
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)

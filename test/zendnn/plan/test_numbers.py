@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ..passes.build import Builder
-from .check import check, refusal, tensor
-from .samples import plan_of
+from ..support.graphs import Builder
+from ..support.plans import check, refusal, tensor
+from ..support.samples import plan_of
 
 
 def test_numbers(b: Builder) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.backends.zendnn.ir.node import Value
 
-from ..passes.build import Builder
-from .check import last_node, make_plan, refusal, region_of, tensor, then
-from .samples import plan_of
+from ..support.graphs import Builder
+from ..support.plans import last_node, make_plan, refusal, region_of, tensor, then
+from ..support.samples import plan_of
 
 BF16 = torch.bfloat16
 

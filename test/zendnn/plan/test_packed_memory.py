@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ..common import values
+from ..support.plans import explained
 from ..support.single_plans import optimised, the_plan
-from .check import explained
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..common import dtypes, property_test
-from ..passes.build import Builder
-from .check import check, implementations, make_plan, region_of, tensor
-from .samples import arrangements
+from ..support.graphs import Builder
+from ..support.plans import check, implementations, make_plan, region_of, tensor
+from ..support.samples import arrangements
 
 
 @property_test

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ..common import DTYPES, PRIMITIVE_DTYPES
-from ..passes.build import Builder
-from .check import check, make_plan, region_of, tensor
-from .samples import joined, made
+from ..support.graphs import Builder
+from ..support.plans import check, make_plan, region_of, tensor
+from ..support.samples import joined, made
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

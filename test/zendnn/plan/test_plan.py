@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.backends.zendnn import _C
 
 from ..common import counting, of_bfloat16, run_python, stock, values
-from ..passes.build import Builder
+from ..support.graphs import Builder
+from ..support.plans import explained, make_plan, region_of
 from ..support.single_plans import optimised, the_plan
-from .check import explained, make_plan, region_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

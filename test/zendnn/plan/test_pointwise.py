@@ -15,9 +15,9 @@ from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, property_test, stock
 from ..cpu.ulps import floats, ulps
-from ..passes.build import Builder
-from ..passes.interpreter import BINARY
-from .check import (
+from ..support.graphs import Builder
+from ..support.interpreter import BINARY
+from ..support.plans import (
     check,
     implementations,
     interpret,
@@ -28,7 +28,16 @@ from .check import (
     tensors_and_numbers,
     then,
 )
-from .samples import BEFORE, FUNCTIONS, ONCE, arrangements, convolved, is_round, lengths, made
+from ..support.samples import (
+    BEFORE,
+    FUNCTIONS,
+    ONCE,
+    arrangements,
+    convolved,
+    is_round,
+    lengths,
+    made,
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import PRIMITIVE_DTYPES, primitive_dtypes, property_test
-from ..passes.build import Builder
-from ..passes.interpreter import BINARY
+from ..support.graphs import Builder
+from ..support.interpreter import BINARY
+from ..support.plans import check, implementations, make_plan, region_of, tensor, then
 from ..support.post_ops import PRODUCERS, producer
-from .check import check, implementations, make_plan, region_of, tensor, then
-from .samples import BEFORE, POST_OPS, arrangements, convolved, is_round, made
+from ..support.samples import BEFORE, POST_OPS, arrangements, convolved, is_round, made
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ..common import PRIMITIVE_DTYPES, Draw
-from ..passes.build import Builder
 from ..support.decoder import BATCH, LENGTH, WIDTH, decoder
+from ..support.graphs import Builder
+from ..support.plans import cast, explained, make_plan, region_of, tensor
 from ..support.random_plans import (
     ROWS,
     Net,
@@ -24,7 +25,6 @@ from ..support.random_plans import (
     add_split,
     many,
 )
-from .check import cast, explained, make_plan, region_of, tensor
 
 fewer = settings(many, max_examples=150)
 

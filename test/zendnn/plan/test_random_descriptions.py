@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from test.mutations import examples
 from test.server import Ended, Server
 
-from .descriptions import SAMPLES, Case, changed_case
+from ..support.descriptions import SAMPLES, Case, changed_case
 
 #: Memory that a plan may take in addition to the process's; all cases here are small.
 MORE_BYTES = 3 << 30

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ..common import PRIMITIVE_DTYPES
+from ..support.plans import CHANNELS, check
 from ..support.random_plans import (
     ROWS,
     Net,
@@ -22,7 +23,6 @@ from ..support.random_plans import (
     add_split,
     many,
 )
-from .check import CHANNELS, check
 
 # Images.
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test, values
-from ..passes.build import Builder
-from .check import (
+from ..support.graphs import Builder
+from ..support.plans import (
     ARRANGEMENTS,
     CHANNELS,
     check,
@@ -27,7 +27,16 @@ from .check import (
     tensor,
     then,
 )
-from .samples import SMALL, arrangements, batches, channels, convolved, joined, lengths, made
+from ..support.samples import (
+    SMALL,
+    arrangements,
+    batches,
+    channels,
+    convolved,
+    joined,
+    lengths,
+    made,
+)
 
 
 @property_test

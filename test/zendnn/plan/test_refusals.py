@@ -18,9 +18,9 @@ from torch.backends.zendnn.frontends import torchscript
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..common import property_test, run_python, values
-from ..passes.build import Builder
-from ..passes.interpreter import rope
-from .check import (
+from ..support.graphs import Builder
+from ..support.interpreter import rope
+from ..support.plans import (
     check,
     explained,
     implementations,
@@ -33,7 +33,7 @@ from .check import (
     tensor,
     then,
 )
-from .samples import POST_OPS, convolved, plan_of
+from ..support.samples import POST_OPS, convolved, plan_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -22,8 +22,8 @@ from torch._subclasses import FakeTensorMode
 from benchmarks.memory import resident
 
 from ..common import run_python, values
+from ..support.plans import explained
 from ..support.single_plans import optimised, the_plan
-from .check import explained
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -12,9 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ..common import DTYPES, dtypes, property_test, stock, values
-from ..passes.build import Builder
-from .check import ARRANGEMENTS, check, copies_of, make_plan, region_of, tensor
-from .samples import LAYOUTS, NEAREST, arrangements, batches, channels, convolved
+from ..support.graphs import Builder
+from ..support.plans import ARRANGEMENTS, check, copies_of, make_plan, region_of, tensor
+from ..support.samples import LAYOUTS, NEAREST, arrangements, batches, channels, convolved
 
 
 @property_test

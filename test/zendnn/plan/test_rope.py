@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..common import DTYPES, dtypes, property_test
-from ..passes.build import Builder
-from ..passes.interpreter import rope
-from .check import check, implementations, make_plan, region_of, tensor
-from .samples import arrangements, batches
+from ..support.graphs import Builder
+from ..support.interpreter import rope
+from ..support.plans import check, implementations, make_plan, region_of, tensor
+from ..support.samples import arrangements, batches
 
 
 @property_test

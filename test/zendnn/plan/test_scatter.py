@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..common import property_test
-from ..passes.build import Builder
 from ..support.arrangements import ARRANGED, arrangements, check_exact, small
+from ..support.graphs import Builder
 from ..support.indices import KINDS, SIZES, choices_along, places
-from .check import check, implementations, refusal, tensor
-from .samples import made, plan_of
+from ..support.plans import check, implementations, refusal, tensor
+from ..support.samples import made, plan_of
 
 
 @property_test

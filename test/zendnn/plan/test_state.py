@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.backends.zendnn.ir.node import Value
 
-from ..passes.build import Builder
-from ..passes.interpreter import run_region
-from .check import explained, make_plan, region_of, tensor, tensors_and_numbers
+from ..support.graphs import Builder
+from ..support.interpreter import run_region
+from ..support.plans import explained, make_plan, region_of, tensor, tensors_and_numbers
 
 
 def written(b: Builder, state: Value) -> Value:

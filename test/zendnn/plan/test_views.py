@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.backends.zendnn.ir.text import describe
 
 from ..common import dtypes, property_test
-from ..passes.build import Builder
 from ..support.arrangements import ARRANGED, check_exact, small
 from ..support.arrangements import arrangements as arranged
-from .check import check, make_plan, refusal, region_of, tensor
-from .samples import arrangements, made, plan_of, shape_after, view_of
+from ..support.graphs import Builder
+from ..support.plans import check, make_plan, refusal, region_of, tensor
+from ..support.samples import arrangements, made, plan_of, shape_after, view_of
 
 
 @property_test

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.backends.zendnn.ir.node import Value
 
-from ..passes.build import Builder
-from ..passes.interpreter import run_region
-from ..plan.check import (
+from .graphs import Builder
+from .interpreter import run_region
+from .plans import (
     ARRANGEMENTS,
     make_plan,
     refusal,

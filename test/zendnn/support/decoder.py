@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..passes.build import Builder
-from ..plan.check import tensor
+from .graphs import Builder
+from .plans import tensor
 
 BATCH, WIDTH, LENGTH = 2, 8, 7
 

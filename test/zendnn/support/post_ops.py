@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.ir.node import Value
 
-from ..passes.build import Builder
-from ..plan.check import tensor
-from ..plan.samples import convolved
+from .graphs import Builder
+from .plans import tensor
+from .samples import convolved
 
 PRODUCERS = ("convolution", "transposed", "linear", "matmul", "binary")
 

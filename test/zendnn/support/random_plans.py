@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import Draw, property_test
-from ..passes.build import Builder
-from ..plan.check import ARRANGEMENTS, tensor, then
-from ..plan.samples import FUNCTIONS, shape_after, view_of
+from .graphs import Builder
+from .plans import ARRANGEMENTS, tensor, then
+from .samples import FUNCTIONS, shape_after, view_of
 
 #: Graphs are small and fast; hypothesis's explain phase would take long.
 many = settings(property_test, max_examples=300, phases=[Phase.generate, Phase.shrink])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from torch.backends.zendnn.place.topology import Topology, read
 
-from ..machines import SYNTHETIC, cpus_of, write
+from .machines import SYNTHETIC, cpus_of, write
 
 #: hwloc's names of our units.
 LEVELS = {"ccd": "l3", "numa": "numa", "socket": "package"}

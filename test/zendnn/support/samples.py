@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.table import functions
 
-from ..passes.build import Builder
-from ..passes.interpreter import ELTWISE
-from .check import ARRANGEMENTS, BATCHES, CHANNELS, tensor
+from .graphs import Builder
+from .interpreter import ELTWISE
+from .plans import ARRANGEMENTS, BATCHES, CHANNELS, tensor
 
 LAYOUTS = ("any", "blocked", "channels_last")
 

@@ -14,8 +14,8 @@ from torch.backends.zendnn.ir.node import Node, PostOp, Value
 from torch.backends.zendnn.ir.text import describe
 
 from ..common import LAYOUTS, SLACK, values
-from ..passes.build import Builder
-from ..passes.interpreter import BINARY, run_region
+from .graphs import Builder
+from .interpreter import BINARY, run_region
 
 CHANNELS = (3, 8, 16, 17, 32)
 BATCHES = (1, 3)
