@@ -9,9 +9,9 @@ endif()
 
 file(GLOB zendnn_tables CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/*.py")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-  "${PROJECT_SOURCE_DIR}/tools/setup_helpers/operator_tables.py" ${zendnn_tables})
+  "${PROJECT_SOURCE_DIR}/tools/setup_helpers/tables.py" ${zendnn_tables})
 execute_process(
-  COMMAND "${Python_EXECUTABLE}" -m tools.setup_helpers.operator_tables "${ZENDNN_OPERATORS_DIR}"
+  COMMAND "${Python_EXECUTABLE}" -m tools.setup_helpers.tables "${ZENDNN_OPERATORS_DIR}"
   WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
   RESULT_VARIABLE zendnn_tables_failed)
 if(zendnn_tables_failed)

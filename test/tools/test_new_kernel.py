@@ -59,11 +59,11 @@ def test_a_new_function_is_in_the_table_and_in_its_document_and_compiles(tree: P
     assert changed == {x.file for x in module.ANCHORS} - {"test/zendnn/support/samples.py"}
     # The document is what its own generator writes; the kernels compile with the generated header.
     code = (
-        "import sys\nfrom pathlib import Path\nfrom tools.setup_helpers import operator_tables\n"
-        "root = Path(sys.argv[1])\ntable = operator_tables.load(root)\n"
+        "import sys\nfrom pathlib import Path\nfrom tools.setup_helpers import tables\n"
+        "root = Path(sys.argv[1])\ntable = tables.load(root)\n"
         "text = (root / 'docs/plan.md').read_text()\n"
-        "assert operator_tables.document(table, text) == text\n"
-        "operator_tables.write(table, root / 'generated')\n"
+        "assert tables.document(table, text) == text\n"
+        "tables.write(table, root / 'generated')\n"
     )
     subprocess.run(
         [sys.executable, "-c", code, str(tree)], check=True, cwd=Path(__file__).parents[2]

@@ -38,7 +38,7 @@ OWN_FILES: tuple[str, ...] = (
     *(f"cmake/{name}.cmake" for name in ("BLIS", "Kernels", "OperatorTables", "Torch", "Unity")),
     *(f"cmake/{name}.cmake" for name in ("WholeTree", "WholeTreeDependencies", "ZenDNN")),
     "cmake/libtorch_zendnn.map",
-    *(f"tools/setup_helpers/{name}.py" for name in ("errors", "files", "operator_tables")),
+    *(f"tools/setup_helpers/{name}.py" for name in ("errors", "files", "tables")),
 )
 """What this repository adds to a tree, at the same places as here."""
 

@@ -1,4 +1,4 @@
-"""tools/setup_helpers/operator_tables.py: what the build and documents get from tables."""
+"""tools/setup_helpers/tables.py: what the build and documents get from tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPO = Path(__file__).parents[3]
 
 
 def run(*arguments: str | Path) -> None:
-    command = [sys.executable, "-m", "tools.setup_helpers.operator_tables", *map(str, arguments)]
+    command = [sys.executable, "-m", "tools.setup_helpers.tables", *map(str, arguments)]
     subprocess.run(command, cwd=REPO, check=True)
 
 
