@@ -178,8 +178,8 @@ _SETTINGS = (
     _words(
         "ZENDNN_VERIFY",
         "0 1",
-        "`1` also checks single candidates, each shape's first result "
-        "against torch, and graphs after each pass",
+        "`1` also checks single candidates, and graphs after each pass; in frozen modules and in "
+        "programs that `export` made, it compares each shape's first result with torch's",
     ),
     _words(
         "ZENDNN_WINOGRAD",

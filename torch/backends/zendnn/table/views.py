@@ -141,15 +141,15 @@ VIEW_ROWS = (
     ),
     Operator(
         "split(Any x, *, int dim=0, int[] sizes=[], int chunks=0)",
-        "into `sizes`, of which a single one is that of all and the last part may be smaller, or "
-        "into `chunks`",
+        "into parts of these `sizes`, or into `chunks` parts; a single size holds for all parts, "
+        "of which the last may be smaller",
         _VIEW | _WANTS,
         Result(infer.split, _ALL, kind="tensors"),
     ),
     Operator(
         "as_strided(Any x, *, int[] input_strides=[], int[] sizes=[], int[] strides=[])",
-        "with other sizes and strides, of which several elements may be one: those of x in memory "
-        "with `input_strides`, without gaps",
+        "a view, of `sizes` and `strides`, of the memory of x, which has `input_strides` and no "
+        "gaps; several elements of it may be one of x",
         _VIEW,
         Result(infer.attribute_sizes, _ALL),
     ),
