@@ -277,13 +277,13 @@ def convolution(
         places = math.prod((s + 2 * p - k) // stride + 1 for s, k, p in shape)
     places *= batch
 
-    def told(numbers: tuple[int, ...]) -> str:
+    def text_of(numbers: tuple[int, ...]) -> str:
         return "x".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
 
     name = "conv transposed" if transposed else f"conv{len(sizes)}d"
     if not transposed and groups == channels:
         name = "conv depthwise"
-    words = f"{channels}->{out} {'x'.join(map(str, sizes))} k{told(kernels)}"
+    words = f"{channels}->{out} {'x'.join(map(str, sizes))} k{text_of(kernels)}"
     words += f" s{stride}" * (stride > 1) + f" g{groups}" * (1 < groups != channels)
     # One multiply-add for each output place and kernel value; a transposed convolution has one for
     # each input place and kernel value.

@@ -38,8 +38,8 @@ def listening() -> Iterator[list[str]]:
         log.propagate = before[1]
 
 
-def first_line(reported: object) -> str:
+def first_line(message: object) -> str:
     """Return the first line of a text or of an error, which its type precedes."""
-    text = next((line.strip() for line in str(reported).splitlines() if line.strip()), "")
-    name = f"{type(reported).__name__}: " if isinstance(reported, BaseException) else ""
+    text = next((line.strip() for line in str(message).splitlines() if line.strip()), "")
+    name = f"{type(message).__name__}: " if isinstance(message, BaseException) else ""
     return f"{name}{text}"[:WIDTH]

@@ -912,8 +912,8 @@ def test_modes_of_torch_are_taken(
     stated = [line for line in plan.description().splitlines() if line.startswith("tune")]
     assert stated == ([] if tune is None else [tune])
     # torch passes no default on.
-    reported = [record for record in caplog.messages if record.startswith("mode=")]
-    assert len(reported) == (mode != "default")
+    records = [record for record in caplog.messages if record.startswith("mode=")]
+    assert len(records) == (mode != "default")
 
 
 def test_an_option_outweighs_a_mode() -> None:

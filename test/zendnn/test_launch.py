@@ -200,8 +200,8 @@ def test_threads_wait_as_the_user_says(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_threads_follow_the_order_of_the_cores() -> None:
-    reported = command(Instance((0, 2, 1, 3)), BOTH)
-    assert "OMP_PLACES='{0},{2},{1},{3}' taskset -c 0-3" in reported
+    line = command(Instance((0, 2, 1, 3)), BOTH)
+    assert "OMP_PLACES='{0},{2},{1},{3}' taskset -c 0-3" in line
 
 
 @pytest.mark.parametrize(
@@ -592,8 +592,8 @@ def test_threads_of_torch_have_a_core_each_and_new_processes_that_of_the_first()
         "os.wait()\n"
     )
     program = Program((sys.executable, "-c", code))
-    reported = shell(program.commands([Instance(CPUS[:2])], Tools.here()))
-    done = subprocess.run(["sh", "-c", reported], capture_output=True, text=True, check=True)
+    line = shell(program.commands([Instance(CPUS[:2])], Tools.here()))
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
     assert done.stdout == f"{[(cpu,) for cpu in CPUS[:2]]}\n{{{CPUS[0]}}}\n"
 
 

@@ -58,7 +58,8 @@ def test_an_invalid_signature_is_an_error(text: str) -> None:
 
 
 def test_a_mapping_binds_arguments_to_operands_and_attributes() -> None:
-    mapping = Mapping("aten::f.x(self, low=alpha|-inf, mode='a', n=_) beta=2.0", ("x",))
+    text = "aten::f.x(self, low=alpha|-inf, mode='a', n=_, m=_|0.0) beta=2.0"
+    mapping = Mapping(text, ("x",))
     found = [(a.name, a.target, a.literal) for a in mapping.arguments]
     assert mapping.name == "aten::f.x"
     assert found == [
@@ -66,7 +67,9 @@ def test_a_mapping_binds_arguments_to_operands_and_attributes() -> None:
         ("low", "alpha", -math.inf),
         ("mode", "", "a"),
         ("n", "_", None),
+        ("m", "_", 0.0),
     ]
+    assert [a.name for a in mapping.arguments if a.is_stated] == ["self", "low", "mode", "m"]
     assert mapping.fixed == {"beta": 2.0}
 
 
@@ -85,7 +88,7 @@ def test_a_mapping_names_arguments_that_torch_has(text: str) -> None:
     arguments = [argument.name for argument in schema.arguments]
     named = [argument.name for argument in mapping.arguments]
     assert set(named) <= set(arguments)
-    called = [x.name for x in mapping.arguments if x.target != "_" or x.literal is not None]
+    called = [argument.name for argument in mapping.arguments if argument.is_stated]
     left = [a for a in schema.arguments if a.name not in called]
     assert all(argument.has_default_value() for argument in left)
 

@@ -294,10 +294,10 @@ def check_settings(variables: Mapping[str, str]) -> None:
         name = re.split("[ :]", sentence)[0]
         assert name in variables, sentence
         assert variables[name] not in words(VARIABLES[name]), f"README has this value: {sentence}"
-        assert name not in reported, f"told twice: {sentence}"
+        assert name not in reported, f"reported twice: {sentence}"
         assert not re.search(r"[\n\v\f\r]", sentence), f"{sentence!r} has several lines"
         reported.add(name)
-    event(f"{len(reported)} told")
+    event(f"{len(reported)} reported")
 
 
 # Without shrinking, since each try takes seconds.

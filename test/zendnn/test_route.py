@@ -34,9 +34,9 @@ def _no_route() -> Iterator[None]:
     PROFILER.chart.clear_beacon()
 
 
-def rules(*arguments: dict[str, Any]) -> dict[str, Any]:
+def rules(*some: dict[str, Any]) -> dict[str, Any]:
     """A route of some rules, which send to torch unless they say otherwise."""
-    whole = [{"offload": False} | rule for rule in arguments]
+    whole = [{"offload": False} | rule for rule in some]
     return {"format": "torch.backends.zendnn route", "version": 1, "rules": whole}
 
 
@@ -253,13 +253,13 @@ def test_an_operator_that_is_fused_goes_with_the_one_that_it_is_fused_into() -> 
 def test_a_region_goes_to_torch(by: str) -> None:
     plan = optimized(network())
     name = plan_of(plan).name
-    cases: dict[str, list[dict[str, Any]]] = {
+    by_kind: dict[str, list[dict[str, Any]]] = {
         "name": [{"operator": f"zendnn::{name}", "shapes": [["*", 256]]}],
         # More than half of its operators.
         "half": [{"operator": "aten::linear"}, {"operator": "aten::softmax"}],
         "others": [{"operator": "*"}],
     }
-    ROUTE.set_route_from_json(rules(*cases[by]))
+    ROUTE.set_route_from_json(rules(*by_kind[by]))
     with torch.no_grad():
         found = routes(lambda: plan(X))
     assert (name, "torch", REASON) in found

@@ -51,13 +51,14 @@ status_t panel_kernel_t::get(
       return status::success;
     }
   }
-  std::unique_ptr<panel_kernel_t> made(new panel_kernel_t(conf, post_ops, dst));
-  CHECK(made->create_kernel());
+  std::unique_ptr<panel_kernel_t> created(
+      new panel_kernel_t(conf, post_ops, dst));
+  CHECK(created->create_kernel());
   const std::lock_guard lock(mutex);
   if (!find()) { // nor has another thread made it meanwhile
     std::erase_if(
         all, [](const auto& entry) { return entry.second.expired(); });
-    kernel = std::move(made);
+    kernel = std::move(created);
     all.emplace(conf, kernel);
   }
   return status::success;

@@ -38,14 +38,14 @@ status_t panel_reorder_t::pd_t::create(
     const memory_desc_t* src_md,
     const_engine_t* dst_engine,
     const memory_desc_t* dst_md) {
-  auto made = make_unique_pd<pd_t>(
+  auto result = make_unique_pd<pd_t>(
       attr, src_engine->kind(), src_md, dst_engine->kind(), dst_md);
-  if (made == nullptr) {
+  if (result == nullptr) {
     return status::out_of_memory;
   }
-  CHECK(made->init(engine, src_engine, dst_engine));
-  CHECK(made->init_scratchpad_md());
-  return safe_ptr_assign<reorder_pd_t>(*reorder_pd, made.release());
+  CHECK(result->init(engine, src_engine, dst_engine));
+  CHECK(result->init_scratchpad_md());
+  return safe_ptr_assign<reorder_pd_t>(*reorder_pd, result.release());
 }
 
 status_t panel_reorder_t::execute(const exec_ctx_t& ctx) const {

@@ -48,12 +48,12 @@ inline std::unique_ptr<post_ops_injector_t> inject_post_ops(
   return std::unique_ptr<post_ops_injector_t>(
       new post_ops_injector_t(kernel, post_ops, operands, /*inject_sum=*/true));
 #else
-  std::unique_ptr<post_ops_injector_t> made(
+  std::unique_ptr<post_ops_injector_t> result(
       post_ops_injector_t::create(kernel, isa, post_ops, operands));
   if (post_ops.find(primitive_kind::sum) >= 0) {
-    made->set_lambda_injector(primitive_kind::sum, add_previous);
+    result->set_lambda_injector(primitive_kind::sum, add_previous);
   }
-  return made;
+  return result;
 #endif
 }
 

@@ -215,9 +215,9 @@ class Fuzzer:
 
 def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str]) -> None:
     """Write, or replace, a folder whose ``repeat.py`` repeats a find."""
-    result = folder.with_name(f".{folder.name}")
-    shutil.rmtree(result, ignore_errors=True)
-    result.mkdir(parents=True)
+    temporary = folder.with_name(f".{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     text = _REPEAT.format(
         title=f"{verdict.outcome} on {verdict.front_end}: {' '.join(model.operators())}",
         detail=verdict.detail.replace("\\", "/").replace('"""', "'''"),
@@ -226,22 +226,22 @@ def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str])
         source=source(model),
         front_end=verdict.front_end,
     )
-    (result / "repeat.py").write_text(text)
-    shutil.copyfile(str(check_module.__file__), result / "check.py")
+    (temporary / "repeat.py").write_text(text)
+    shutil.copyfile(str(check_module.__file__), temporary / "check.py")
     runs = [list(tensors(model, inputs).values()) for inputs in model.inputs]
     weights = tensors(model, list(model.weights().values()))
-    torch.save({"weights": weights, "runs": runs}, result / "tensors.pt")
+    torch.save({"weights": weights, "runs": runs}, temporary / "tensors.pt")
     shutil.rmtree(folder, ignore_errors=True)
-    result.rename(folder)
+    temporary.rename(folder)
 
 
 def describe(summary: Summary, known: Sequence[str]) -> str:
     """Return a readable summary."""
     lines = [f"{summary.models} models, {summary.none} for which NNSmith found no graph"]
     for front_end, kind in FRONT_ENDS.items():
-        reported = {o: n for (f, o), n in sorted(summary.outcomes.items()) if f == front_end}
-        if reported:
-            counts = "".join(f"  {n} {o}" for o, n in reported.items())
+        outcomes = {o: n for (f, o), n in sorted(summary.outcomes.items()) if f == front_end}
+        if outcomes:
+            counts = "".join(f"  {n} {o}" for o, n in outcomes.items())
             plans = f"; {summary.planned[front_end]} with plans" if kind.plans else ""
             lines.append(f"  {front_end:15}{counts}{plans}")
     never = sorted(set(known) - set(summary.operators))
@@ -269,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--count", type=int, default=1000, help="models to check")
     add("--first", type=int, default=0, help="index of the first model")
     add("--index", type=int, help="check only this model of the seed")
-    add("--block", type=int, default=50, help="models per process, which share its settings")
+    add("--block", type=int, default=50, help="models per process; --index needs the same")
     add("--nodes", type=int, default=5, help="maximum operators per model")
     add("--bf16", action="store_true", help="compute in bfloat16")
     add(
@@ -283,6 +283,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--jobs", type=int, default=1, help="models to check in parallel")
     add("--out", default="build/fuzz", help="folder for finds")
     options = parser.parse_args(arguments)
+    if options.block < 1:
+        parser.error("--block is the number of models per process: at least 1")
     try:
         from tools.fuzz.operators import names
     except ModuleNotFoundError as error:

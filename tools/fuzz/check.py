@@ -228,11 +228,11 @@ def _compiler(dynamic: bool) -> FrontEnd:
         return torch.compile(module, backend=backend, dynamic=dynamic, options=options or None)
 
     def graph(module: torch.nn.Module, inputs: Inputs) -> Any:
-        result = compiled(module, "aot_eager")
+        run_graph = compiled(module, "aot_eager")
 
         def run(*arguments: torch.Tensor) -> Results:
             with torch._dynamo.config.patch(fail_on_recompile_limit_hit=False):
-                results: Results = result(*arguments)
+                results: Results = run_graph(*arguments)
                 return results
 
         return run
@@ -421,16 +421,16 @@ def _checked(
         Frozen and exported models share those that they write.
         """
         module = _module(code, weights, lower)
-        result = prepare(module, inputs)
+        graph = prepare(module, inputs)
         _write(module, weights)
-        return result, module
+        return graph, module
 
     def tried(module: torch.nn.Module, inputs: Inputs) -> Any:
         """Return stock's graph after a call: freezing makes constants of tensors that it writes."""
-        result = way.stock(module, inputs)
+        graph = way.stock(module, inputs)
         if isinstance(calls[0].expected, Outcome):
-            result(*_copies(inputs))
-        return result
+            graph(*_copies(inputs))
+        return graph
 
     try:
         with _stock():
@@ -438,7 +438,7 @@ def _checked(
     except Exception as error:
         return Verdict("refused", front_end, _line(error))
     try:
-        result = way.ours(stock)
+        graph = way.ours(stock)
     except Exception as error:
         return Verdict("raises", front_end, _line(error))
 
@@ -462,7 +462,7 @@ def _checked(
             yield theirs
 
     captured, known = outcomes(), 0  # few models need it, and some of them at each call
-    session = Session(result, module)
+    session = Session(graph, module)
     for number, call in enumerate(calls):
         session.prepare(call.step)
         verdict = _verdict(code, session, call, lower, way)
@@ -500,9 +500,9 @@ def _checked(
         return Verdict("same", front_end)
     # With the weights of the last call, it may raise as stock does.
     with torch.backends.zendnn.record() as events, suppress(Exception):
-        result(*_copies(inputs))
+        graph(*_copies(inputs))
     steps = sum(event.route == "plan" for event in events)
-    methods = torch.backends.zendnn.explain(result).as_dict()["methods"]
+    methods = torch.backends.zendnn.explain(graph).as_dict()["methods"]
     regions = [region for method in methods for region in method["regions"]]
     builds = [built for region in regions for built in region["built"]]
     wrong = [name for built in builds for name in built["wrong"]]

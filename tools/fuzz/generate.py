@@ -69,11 +69,11 @@ def _changed(
     for _ in range(TRIES):
         changed = change(model, rng)
         dtype = torch.bfloat16 if model.bf16 else torch.float32
-        result = Code(source(changed)).classes(dtype)["Model"]
+        model_class = Code(source(changed)).classes(dtype)["Model"]
         weights = tensors(changed, list(changed.weights().values()))
         try:
             with torch.no_grad():
-                result(weights)(*tensors(changed, changed.inputs[0]).values())
+                model_class(weights)(*tensors(changed, changed.inputs[0]).values())
         except (IndexError, RuntimeError, ValueError):
             continue
         return changed

@@ -139,15 +139,15 @@ def _class(model: Model, name: str, nudged: bool) -> str:
     headers = {node.result: node.operator for node in model.nodes if node.is_header}
     for under, nodes in itertools.groupby(model.nodes, lambda node: node.under):
         block = list(nodes)
-        result = [line for node in block for line in _lines(node, nudged)]
+        inner = [line for node in block for line in _lines(node, nudged)]
         if under:
             for node in block:
                 dtype = FLOAT if node.dtype == "float32" else f"torch.{node.dtype}"
                 lines += [f"        {node.result} = torch.zeros({node.shape}, dtype={dtype})"]
             is_loop = headers[under].startswith("for")
             head = f"for _ in range({under}):" if is_loop else f"if {under} > 0:"
-            result = [head, *(f"    {line}" for line in result)]
-        lines += [f"        {line}" for line in result]
+            inner = [head, *(f"    {line}" for line in inner)]
+        lines += [f"        {line}" for line in inner]
     lines += [f"        return ({', '.join(model.outputs)},)"]
     return "\n".join(lines) + "\n"
 

@@ -86,8 +86,8 @@ class Worker:
     def generate(self, seed: int, index: int, nodes: int, bf16: bool) -> Model | None:
         """Return a model of a seed, or None where NNSmith finds none."""
         answers = self._ask({"seed": seed, "index": index, "nodes": nodes, "bf16": bf16})
-        result = answers[-1].get("model")
-        return Model.read(result) if result else None
+        text = answers[-1].get("model")
+        return Model.read(text) if text else None
 
     def check(self, model: Model, front_ends: Sequence[str]) -> list[Verdict]:
         """Check a model on each front end, up to the first one that ends the process."""

@@ -193,7 +193,7 @@ def build(
     jobs = env.jobs(environ)
     ccache = shutil.which("ccache", path=environ.get("PATH"))
     tree = tree_of(sanitizer)
-    result = [tree / path.relative_to(NATIVE) for path in (LIBRARY, BINDINGS)]
+    libraries = [tree / path.relative_to(NATIVE) for path in (LIBRARY, BINDINGS)]
     started = time.monotonic()
     with locked(BUILD / ".lock"):
         trees = prepare()
@@ -212,8 +212,8 @@ def build(
         }
         code = progress.run_ninja([tools["ninja"], "-C", str(tree), "-j", str(jobs)], visible)
         _check(code, "the compilation failed")
-    for path in result:
+    for path in libraries:
         if not path.exists():
             raise SetupError(f"the compilation ended without making {path}")
-    say(f"{result[0]} is ready after {time.monotonic() - started:.0f} s")
+    say(f"{libraries[0]} is ready after {time.monotonic() - started:.0f} s")
     return torch, trees

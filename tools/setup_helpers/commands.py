@@ -44,10 +44,10 @@ def _install(editable: bool) -> None:
     # running: a later `import setuptools` fails in this process.
     if importlib.machinery.PathFinder.find_spec("pip") is None:
         raise SetupError(f"{sys.executable} has no pip: install it (python -m ensurepip)")
-    result = assemble(editable=editable)
+    contents = assemble(editable=editable)
     with tempfile.TemporaryDirectory(prefix="torch-zendnn-") as folder:
-        wheel.install(wheel.write(result, Path(folder)))
-    print(f"installed {wheel.DISTRIBUTION} {result.version} for {sys.executable}")
+        wheel.install(wheel.write(contents, Path(folder)))
+    print(f"installed {wheel.DISTRIBUTION} {contents.version} for {sys.executable}")
 
 
 def install(_: argparse.Namespace) -> None:

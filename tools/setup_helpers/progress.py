@@ -78,10 +78,10 @@ def run_ninja(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
     On a terminal each step overwrites the previous line; compilers' messages stay.
     """
-    reported = subprocess.run(
+    listed = subprocess.run(
         [*command, "-t", "targets", "all"], capture_output=True, text=True, check=False
     )
-    outputs = [line.partition(":")[0] for line in reported.stdout.splitlines()]
+    outputs = [line.partition(":")[0] for line in listed.stdout.splitlines()]
     estimate = Estimate(filter(_MADE.search, outputs), read_weights())
     in_place = sys.stdout.isatty()
     plain = {**environ, "NINJA_STATUS": "[%f/%t] "}

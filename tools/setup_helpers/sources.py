@@ -122,7 +122,7 @@ def _mirror(name: str, kind: str, entry: Mapping[str, Any], digest: str | None) 
     prefixes = fields.pop("prefixes", {".": "."})
     own_digest = fields.pop("digest", digest)
     try:
-        place = next(result for key, result in _PLACES.items() if key in fields)(**fields)
+        place = next(type_ for key, type_ in _PLACES.items() if key in fields)(**fields)
         mirror = Mirror(kind, place, prefixes, own_digest)
     except (StopIteration, TypeError) as error:
         raise SetupError(f"{TABLE.name}: {name}: the mirror '{kind}' is incomplete") from error
@@ -267,9 +267,9 @@ def _from_git(place: Git, archives: Path) -> Path:
     _git(repository, "config", "remote.origin.url", place.url)
     progress = ["--progress"] if sys.stderr.isatty() else []
     _git(repository, "fetch", *progress, "--no-recurse-submodules", *what)
-    result = repository / "tree.tar"
-    _git(repository, "archive", "--format=tar", "-o", str(result), place.commit or "FETCH_HEAD")
-    os.replace(result, target)
+    archive = repository / "tree.tar"
+    _git(repository, "archive", "--format=tar", "-o", str(archive), place.commit or "FETCH_HEAD")
+    os.replace(archive, target)
     shutil.rmtree(repository, ignore_errors=True)
     return target
 

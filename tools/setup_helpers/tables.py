@@ -387,29 +387,38 @@ def _in_torch(mappings: Sequence[Any], *parameters: str) -> str:
 
 
 def _by_name(row: Any) -> str:
-    """A function that calls the operator of a row's mapping with its arguments by name."""
-    name, _, overload = row.in_torch.name.partition(".")
-    stated = [x for x in row.in_torch.arguments if x.target != "_" or x.literal is not None]
-    named = {argument.name: _value(row, argument) for argument in stated}
+    """A function that calls the operator of a row's mapping with its arguments by name.
+
+    Raises:
+        ValueError: for a mapping that names what the row lacks, or that fixes attributes.
+    """
+    mapping = row.in_torch
+    if mapping.fixed:
+        raise ValueError(f"the first mapping of '{row.name}' fixes attributes: state composed=True")
+    name, _, overload = mapping.name.partition(".")
+    named = {x.name: _value(row, x) for x in mapping.arguments if x.is_stated}
     names = ", ".join(f'"{name}"' for name in named)
+    # Never destroyed: a thread may run a plan until the process ends.
     return (
         "[]([[maybe_unused]] const Node& node, const Arguments& arguments) -> c10::IValue { "
-        f'static const TorchCall call("{name}", "{overload}", {{{names}}}); '
+        f'static const auto& call = *new const TorchCall("{name}", "{overload}", {{{names}}}); '
         f"return call({{{', '.join(named.values())}}}); }}"
     )
 
 
 def _value(row: Any, argument: Any) -> str:
     """The value of a mapping's argument, of a node and its operands."""
+    if not argument.is_named:
+        return json.dumps(argument.literal)
     for place, operand in enumerate(row.operands):
         if operand.name == argument.target:
             kind = "numbers" if operand.is_number else "tensors"
             many = f"{kind}_from(node, arguments, {place})"
             return many if operand.many else f"arguments[{place}]"
-    if argument.target in row.attributes:
-        value = f"node.as<attr::{row.family}>().{argument.target}"
-        return value if argument.literal is None else f"none_if_empty({value})"
-    return json.dumps(argument.literal)
+    if argument.target not in row.attributes:
+        raise ValueError(f"'{row.name}' has no '{argument.target}', which a mapping of it names")
+    value = f"node.as<attr::{row.family}>().{argument.target}"
+    return value if argument.literal is None else f"none_if_empty({value})"
 
 
 def _float(number: float) -> str:

@@ -103,9 +103,9 @@ class Calls(nn.Module):  # type: ignore[misc]
     def forward(self, *inputs: Tensor) -> list[Tensor]:
         arguments, results, counts = list(inputs), [], []
         for call in self.calls:
-            result = call(*[arguments.pop(0) for _ in call.places])
-            counts.append(len(result))
-            results += result
+            own = call(*[arguments.pop(0) for _ in call.places])
+            counts.append(len(own))
+            results += own
         self.counts = counts
         return results
 
@@ -273,11 +273,11 @@ def plans_of_all() -> Iterator[None]:
 # Comparison.
 
 
-def check(cases: Sequence[Case], compiler: Compiler = directly) -> list[Verdict]:
+def check(some: Sequence[Case], compiler: Compiler = directly) -> list[Verdict]:
     """Run cases in one compiled graph, and compare them with stock torch's eager mode."""
-    unfit = {id(case): reason for case in cases if (reason := _unfit(case))}
-    fit = [case for case in cases if id(case) not in unfit]
-    verdicts = [Verdict(case, "skipped", unfit[id(case)]) for case in cases if id(case) in unfit]
+    unfit = {id(case): reason for case in some if (reason := _unfit(case))}
+    fit = [case for case in some if id(case) not in unfit]
+    verdicts = [Verdict(case, "skipped", unfit[id(case)]) for case in some if id(case) in unfit]
     if not fit:
         return verdicts
     for verdict in _compare(fit, compiler):
@@ -334,8 +334,8 @@ def _compare(cases: Sequence[Case], compiler: Compiler) -> list[Verdict]:
     planned = any(event.route == "plan" for event in events)
     verdicts = []
     for case, call, arguments, theirs in zip(cases, calls.calls, inputs, stock, strict=True):
-        result = [results.pop(0) for _ in theirs.results]
-        ours = Run.of(result, [*arguments, *call.buffers()], defined=case.name not in UNDEFINED)
+        own = [results.pop(0) for _ in theirs.results]
+        ours = Run.of(own, [*arguments, *call.buffers()], defined=case.name not in UNDEFINED)
         difference = _difference(case, ours, theirs)
         outcome = "lost" if difference else "left" if left else "passed"
         verdicts.append(Verdict(case, outcome, difference or next(iter(left), ""), planned))

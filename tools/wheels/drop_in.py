@@ -144,7 +144,7 @@ def make(base_path: Path, companion_path: Path, folder: Path) -> Path:
         licenses = {
             f"{DISTRIBUTION}/{name}": found for name, found in companion.below("licenses/").items()
         }
-        result = {
+        texts = {
             "METADATA": _metadata(base, version, companion, licenses),
             "WHEEL": f"Wheel-Version: 1.0\nGenerator: {DISTRIBUTION}\nRoot-Is-Purelib: false\n"
             f"Tag: {tag}\n",
@@ -153,7 +153,7 @@ def make(base_path: Path, companion_path: Path, folder: Path) -> Path:
         described = {
             **base.below(),
             **{f"licenses/{name}": found for name, found in licenses.items()},
-            **{name: content(text.encode()) for name, text in result.items()},
+            **{name: content(text.encode()) for name, text in texts.items()},
             **{name: content(data) for name, data in _notes(base, companion, version).items()},
         }
         files = {

@@ -132,14 +132,14 @@ class Log:
 
 def retag(path: Path) -> Path:
     """Give a wheel the platform tag that auditwheel finds; return its new path."""
-    with wheel_file.opened(path) as result:
-        old = tag_of(result)
+    with wheel_file.opened(path) as file:
+        old = tag_of(file)
         new = audit(path).tag(old.python)
-        name = f"{result.info}/WHEEL"
-        text = result.text("WHEEL").replace(f"Tag: {old}\n", f"Tag: {new}\n")
-        files = {**result.files, name: content(text.encode())}
+        name = f"{file.info}/WHEEL"
+        text = file.text("WHEEL").replace(f"Tag: {old}\n", f"Tag: {new}\n")
+        files = {**file.files, name: content(text.encode())}
         target = path.with_name(path.name.replace(str(old), str(new)))
-        wheel_file.write(target, result.info, files)
+        wheel_file.write(target, file.info, files)
     if target != path:
         path.unlink()
     return target
@@ -147,8 +147,8 @@ def retag(path: Path) -> Path:
 
 def _serves(path: Path, policy: str) -> bool:
     """Return whether a wheel's tag promises that it runs on the systems of `policy`."""
-    with wheel_file.opened(path) as result:
-        tag = tag_of(result)
+    with wheel_file.opened(path) as file:
+        tag = tag_of(file)
     asked = parse_tag(f"{tag.python}-{policy}_{tag.cpu}", policy)
     return tag.glibc is not None and asked.glibc is not None and tag.glibc <= asked.glibc
 
@@ -219,19 +219,19 @@ def _cell(
     folder = FOLDER / cell.name
     stamp, inputs = folder / "done.json", _inputs(cell, settings)
     try:
-        output = _kept(stamp, inputs) if resume else None
-        state = "kept" if output else "built"
-        if output is None:
+        path = _kept(stamp, inputs) if resume else None
+        state = "kept" if path else "built"
+        if path is None:
             log = Log(cell.name, folder / "log.txt")
             say(f"{cell.name}: building with {python}; its log is {log.path}")
-            output = _build(cell, python, out, settings, log, jobs)
-            wheel.write_beside(output)
-        wrong = [name for name, found in check.check(output).items() if found.wrong]
+            path = _build(cell, python, out, settings, log, jobs)
+            wheel.write_beside(path)
+        wrong = [name for name, found in check.check(path).items() if found.wrong]
         if wrong:
-            raise SetupError(f"{output} fails the checks {', '.join(wrong)}")
-        write_atomic(stamp, json.dumps({"inputs": inputs, "wheel": str(output)}).encode())
-        size = f"{output.stat().st_size / 1e6:.1f} MB"
-        result = Result(cell, state, f"{output} ({size})")
+            raise SetupError(f"{path} fails the checks {', '.join(wrong)}")
+        write_atomic(stamp, json.dumps({"inputs": inputs, "wheel": str(path)}).encode())
+        size = f"{path.stat().st_size / 1e6:.1f} MB"
+        result = Result(cell, state, f"{path} ({size})")
     except SetupError as error:
         result = Result(cell, "failed", str(error))
     return replace(result, seconds=time.monotonic() - started)

@@ -38,11 +38,11 @@ def in_one_sentence(what: str) -> Iterator[None]:
 
 def tell(what: str, items: Iterable[Item], total: int) -> Iterator[Item]:
     """Yields the items, one a file; reports progress on standard error when that takes long."""
-    reported = time.monotonic()
+    reported_at = time.monotonic()
     for done, item in enumerate(items, 1):
         now = time.monotonic()
-        if now - reported > _QUIET_SECONDS:
-            reported = now
+        if now - reported_at > _QUIET_SECONDS:
+            reported_at = now
             print(f"zendnnify: {done} of {total} files {what}", file=sys.stderr, flush=True)
         yield item
 

@@ -100,7 +100,7 @@ def _run(tree_root: Path, out: Path, paths: list[str] | None, check: bool) -> Su
     _check_outputs(tree, plan, before, out)
 
     generator = generator_digest()
-    result: list[_Made] = []
+    conversions: list[_Made] = []
     tasks: list[tuple[Source, bool]] = []
     for source in plan:
         entry = before.entries.get(source.output)
@@ -111,19 +111,19 @@ def _run(tree_root: Path, out: Path, paths: list[str] | None, check: bool) -> Su
             and before.is_unchanged(f"tree/{source.path}", tree.root / source.path)
             and before.is_unchanged(f"out/{source.output}", out / source.output)
         ):
-            result.append(_Made(source.output, entry, None))
+            conversions.append(_Made(source.output, entry, None))
         else:
             tasks.append((source, source.path in explicit))
-    result += _convert_all(tree, out, tasks)
+    conversions += _convert_all(tree, out, tasks)
     if tree.kind.name == "pytorch" and paths is None:
-        result += _register_kernels(tree, out, plan)
+        conversions += _register_kernels(tree, out, plan)
 
-    entries = {item.path: item.entry for item in result}
+    entries = {item.path: item.entry for item in conversions}
     if paths is not None:
         entries |= _left_alone(tree, before, entries)
     entries = dict(sorted(entries.items()))
     summary = Summary(tree.kind.name, tree.release, outputs=len(entries))
-    summary.written = sorted(item.path for item in result if item.data is not None)
+    summary.written = sorted(item.path for item in conversions if item.data is not None)
     summary.removed = sorted(
         path for path in before.owned if path not in entries and os.path.lexists(out / path)
     )
@@ -132,7 +132,7 @@ def _run(tree_root: Path, out: Path, paths: list[str] | None, check: bool) -> Su
         for rule, count in entry.rules.items():
             summary.rules[rule] = summary.rules.get(rule, 0) + count
     if not check:
-        _write(tree, out, before, result, entries, summary.removed, generator)
+        _write(tree, out, before, conversions, entries, summary.removed, generator)
     summary.seconds = time.monotonic() - started
     return summary
 
@@ -270,8 +270,8 @@ def _work(task: tuple[Source, bool]) -> _Made:
 def _convert_all(tree: Tree, out: Path, tasks: list[tuple[Source, bool]]) -> list[_Made]:
     processes = min(len(os.sched_getaffinity(0)), 8)
     if len(tasks) < _POOL_FROM or processes == 1:
-        result = (_convert(tree, out, *task) for task in tasks)
-        return list(files.tell("converted", result, len(tasks)))
+        conversions = (_convert(tree, out, *task) for task in tasks)
+        return list(files.tell("converted", conversions, len(tasks)))
     # Forked workers share the compiled rules and import nothing.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, context, _start_worker, (tree, out)) as pool:
@@ -313,10 +313,10 @@ def convert(tree: Tree, source: Source) -> Converted:
 
 
 def _convert(tree: Tree, out: Path, source: Source, explicit: bool) -> _Made:
-    result = convert(tree, source)
-    shas = _sha256(result.data), _sha256(result.result)
-    entry = Entry(source.path, *shas, result.rules, result.merged, explicit)
-    return _made(out, source.output, result.result, entry)
+    converted = convert(tree, source)
+    shas = _sha256(converted.data), _sha256(converted.result)
+    entry = Entry(source.path, *shas, converted.rules, converted.merged, explicit)
+    return _made(out, source.output, converted.result, entry)
 
 
 def defined_operators(tree: Tree, text: str, plan: list[Source]) -> list[kernels.Operator]:

@@ -314,18 +314,18 @@ def _upstream(tree: Tree, journal: Mapping[str, Change]) -> dict[str, _File]:
         ZendnnifyError: a rule does not fit a file; the message names rule, file and line.
     """
     places = {path: _original(tree.root, journal, path) for path in _edited()}
-    result = {
+    texts = {
         path: apply_edits(files.read_text(place), path, tree_rules.EDITS)
         for path, place in places.items()
     }
     sources = tree.default_sources()
     names = renamer(tree.rules)
-    table = result[NATIVE_FUNCTIONS]
+    table = texts[NATIVE_FUNCTIONS]
     operators = generate.defined_operators(tree, table, sources)
-    result[NATIVE_FUNCTIONS] = kernels.with_entries(table, operators, names)
+    texts[NATIVE_FUNCTIONS] = kernels.with_entries(table, operators, names)
     header = kernels.tree_header(operators, names, NATIVE_FUNCTIONS, tree.rules.declarations)
     return {
-        **{path: _File(text.encode(), _mode(places[path])) for path, text in result.items()},
+        **{path: _File(text.encode(), _mode(places[path])) for path, text in texts.items()},
         **{source.output: _File(generate.convert(tree, source).result) for source in sources},
         kernels.HEADER: _File(header.encode()),
     }

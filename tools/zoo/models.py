@@ -230,22 +230,22 @@ def names() -> list[str]:
     return [*sorted(CONFIG_MAPPING.keys()), *vision.names()]
 
 
-def small(config: PretrainedConfig, given: Mapping[str, Any]) -> PretrainedConfig:
-    """Return a small configuration of the same kind; ``given`` may name ``'part.number'``."""
-    result: dict[str, Any] = {}
+def small(config: PretrainedConfig, stated: Mapping[str, Any]) -> PretrainedConfig:
+    """Return a small configuration of the same kind; ``stated`` may name ``'part.number'``."""
+    settings: dict[str, Any] = {}
     for name, parameter in inspect.signature(type(config).__init__).parameters.items():
         value = getattr(config, name, parameter.default)
         if isinstance(value, PretrainedConfig):
-            inner = {k.split(".", 1)[1]: v for k, v in given.items() if k.startswith(name + ".")}
-            result[name] = small(value, inner).to_dict()
+            inner = {k.split(".", 1)[1]: v for k, v in stated.items() if k.startswith(name + ".")}
+            settings[name] = small(value, inner).to_dict()
         elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name != "self":
             shrunk = _shrunk(name, value)
             chosen = name == "out_features" and value != getattr(type(config)(), name)
             kept = parameter.default is not None or shrunk != value or chosen
             if shrunk is not parameter.empty and kept:
-                result[name] = shrunk
-    result |= {k: v for k, v in given.items() if "." not in k}
-    return type(config)(**result)
+                settings[name] = shrunk
+    settings |= {k: v for k, v in stated.items() if "." not in k}
+    return type(config)(**settings)
 
 
 def _shrunk(name: str, default: Any) -> Any:
@@ -271,10 +271,10 @@ def model_class(config: PretrainedConfig) -> type[nn.Module]:
 def configuration(name: str) -> PretrainedConfig:
     """Return the small configuration of an architecture."""
     if parts := PARTS.get(name):
-        result = {
+        parts_of = {
             part: small(CONFIG_MAPPING[of](), GIVEN.get(of, {})) for part, of in parts.items()
         }
-        return CONFIG_MAPPING[name](**{part: config.to_dict() for part, config in result.items()})
+        return CONFIG_MAPPING[name](**{part: config.to_dict() for part, config in parts_of.items()})
     return small(CONFIG_MAPPING[name](), GIVEN.get(name, {}))
 
 

@@ -109,8 +109,8 @@ def _define_operators() -> None:
         return x.new_empty(rois.shape[0], x.shape[1], height, width)
 
     for name, function, fake in (("nms", nms, some), ("roi_align", roi_align, pooled)):
-        result = torch.library.custom_op(f"torchvision::{name}", function, mutates_args=())
-        result.register_fake(fake)
+        op = torch.library.custom_op(f"torchvision::{name}", function, mutates_args=())
+        op.register_fake(fake)
 
 
 class _OfImages(nn.Module):  # type: ignore[misc]  # torch is Any here
@@ -160,7 +160,7 @@ def build(name: str) -> Tiny:
         NotBuilt: when it cannot be made here, or is too large.
     """
     models, known = _torchvision().models, name.removeprefix(PREFIX)
-    arguments, *sizes = next(row for pattern, row in MODELS.items() if re.fullmatch(pattern, known))
+    options, *sizes = next(row for pattern, row in MODELS.items() if re.fullmatch(pattern, known))
     parameters = models.get_model_weights(known).DEFAULT.meta["num_params"] / 1e6
     if parameters > LARGEST:
         raise NotBuilt(f"it has {parameters:.0f} million parameters, more than {LARGEST}")
@@ -168,7 +168,7 @@ def build(name: str) -> Tiny:
     none = {key: None for key in ("weights", "weights_backbone") if key in takes}
     torch.manual_seed(0)
     try:
-        model = models.get_model(known, **none, **arguments).eval()
+        model = models.get_model(known, **none, **options).eval()
         stir(model)
         if hasattr(model, "roi_heads") or hasattr(model, "anchor_generator"):
             model = _OfImages(model).eval()
@@ -188,7 +188,7 @@ def _inputs(model: nn.Module, size: Sequence[int]) -> Inputs:
     if "num_flow_updates" in takes:
         inputs["num_flow_updates"] = 2
     with torch.no_grad():
-        result = pytree.tree_leaves(model(**inputs))
-    if not any(x.numel() for x in result if isinstance(x, Tensor)):  # nothing would be compared
+        results = pytree.tree_leaves(model(**inputs))
+    if not any(x.numel() for x in results if isinstance(x, Tensor)):  # nothing would be compared
         raise NotBuilt("with random weights it finds nothing")
     return inputs

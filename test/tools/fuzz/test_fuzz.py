@@ -83,8 +83,8 @@ class Off(torch.nn.Module):
 
 def fake(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     """Add a front end ``fake`` that is off by a value."""
-    result = FrontEnd(lambda module, inputs: module, lambda module: Off(module, value))
-    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": result})
+    front_end = FrontEnd(lambda module, inputs: module, lambda module: Off(module, value))
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
 
 
 def computing(expression: str) -> check_module.Code:
@@ -123,8 +123,8 @@ def test_generated_models_run_and_have_the_declared_shapes() -> None:
     for index in range(12):
         model = generate(11, index, 5)
         code = check_module.Code(source(model)).classes(torch.float32)
-        result = code["Model"](tensors(model, list(model.weights().values())))
-        results = result(*tensors(model, model.inputs[0]).values())
+        net = code["Model"](tensors(model, list(model.weights().values())))
+        results = net(*tensors(model, model.inputs[0]).values())
         shapes = {node.result: node.shape for node in model.nodes}
         assert [tuple(x.shape) for x in results] == [shapes[name] for name in model.outputs]
 
@@ -237,8 +237,8 @@ def test_another_error_than_stocks_is_found(
             raise error
         return inputs
 
-    result = FrontEnd(lambda module, inputs: module, lambda module: run)
-    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": result})
+    front_end = FrontEnd(lambda module, inputs: module, lambda module: run)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
     verdict = checked(REFUSED, "fake")
     assert verdict.outcome == outcome
     assert verdict.is_find == (outcome != "same")

@@ -52,9 +52,9 @@ def test_torch_is_called_by_a_mapping_or_else_by_a_function_that_must_be_written
 ) -> None:
     folder = written / "torch/csrc/zendnn/plan/describe"
     rows = (folder / "OperatorTables.cpp").read_text()
-    call = 'call("aten::gather", "", {"self", "index", "dim"})'
+    call = '*new const TorchCall("aten::gather", "", {"self", "index", "dim"})'
     values = "{arguments[0], arguments[1], node.as<attr::index>().dim}"
-    assert f"static const TorchCall {call}; return call({values});" in rows
+    assert f"static const auto& call = {call}; return call({values});" in rows
     assert "none_if_empty(node.as<attr::reduce>().dims)" in rows
     assert '{"rope", infer_rope, build_rope, compute_rope, ' in rows
     declared = set(re.findall(r"c10::IValue (\w+)\(", (folder / "Ops.h").read_text()))

@@ -212,9 +212,9 @@ def test_changed_rules(kind: str, data: st.DataObject) -> None:
             edits[i] = dataclasses.replace(edit, anchor=text[place + start : place + end])
     numbers = st.lists(st.integers(0, len(rules.phrases) - 1), unique=True)
     phrases = [rules.phrases[i] for i in data.draw(numbers)]
-    output = dataclasses.replace(rules, edits=tuple(edits), phrases=tuple(phrases))
+    changed = dataclasses.replace(rules, edits=tuple(edits), phrases=tuple(phrases))
     with contextlib.suppress(ZendnnifyError):
-        result = rewrite.rewrite(text, path, output, language(path))
+        result = rewrite.rewrite(text, path, changed, language(path))
         done = 0
         for item in result.substitutions:
             assert item.start >= done, f"two substitutions overlap at {item.start}"

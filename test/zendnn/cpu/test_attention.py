@@ -315,9 +315,9 @@ def test_attention_is_right_for_any_shape_and_layout(
     causal: bool,
     dtype: torch.dtype,
 ) -> None:
-    result = operands((batch, heads, target, source, size), dtype, swapped=swapped)
-    check_attention(*result, causal=causal)
-    check_gradient(*result, causal=causal)
+    qkv = operands((batch, heads, target, source, size), dtype, swapped=swapped)
+    check_attention(*qkv, causal=causal)
+    check_gradient(*qkv, causal=causal)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -334,9 +334,9 @@ def test_override_runs(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, -0.3])
 def test_scale(scale: float) -> None:
-    result = operands((1, 2, 70, 90, 32), torch.float32)
-    check_attention(*result, scale=scale)
-    check_gradient(*result, scale=scale)
+    qkv = operands((1, 2, 70, 90, 32), torch.float32)
+    check_attention(*qkv, scale=scale)
+    check_gradient(*qkv, scale=scale)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -354,12 +354,12 @@ def test_query_that_sees_no_key_gives_zero(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_lowest_number_of_a_mask_is_no_infinity(dtype: torch.dtype) -> None:
-    result = operands((1, 2, 40, 100, 32), dtype)
+    qkv = operands((1, 2, 40, 100, 32), dtype)
     mask = torch.zeros(40, 100)
     mask[:, 70:] = mask[:7] = torch.finfo(dtype).min
-    check_attention(*result, mask=mask)
-    out, sums = attention(*result, attn_mask=mask)
-    grads = attention_backward(out, *result, out, sums, 0.0, False, attn_mask=mask)
+    check_attention(*qkv, mask=mask)
+    out, sums = attention(*qkv, attn_mask=mask)
+    grads = attention_backward(out, *qkv, out, sums, 0.0, False, attn_mask=mask)
     assert all(grad.isfinite().all() for grad in grads)
 
 
@@ -372,12 +372,12 @@ def test_scores_far_from_zero() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("where", range(3))
 def test_nan_and_infinity_propagate_as_on_stock_kernels(where: int, dtype: torch.dtype) -> None:
-    result = list(operands((1, 1, 40, 90, 16), dtype))
-    result[where] = result[where].clone()
-    result[where][0, 0, 3, 2] = torch.nan
-    ours = attention(*result)[0].isnan()
+    qkv = list(operands((1, 1, 40, 90, 16), dtype))
+    qkv[where] = qkv[where].clone()
+    qkv[where][0, 0, 3, 2] = torch.nan
+    ours = attention(*qkv)[0].isnan()
     with stock():
-        assert torch.equal(ours, attention(*result)[0].isnan())
+        assert torch.equal(ours, attention(*qkv)[0].isnan())
 
 
 def test_gradient_of_a_sum_is_an_expanded_scalar() -> None:
@@ -502,24 +502,24 @@ def test_vmap_and_function_transforms() -> None:
 
 
 def test_fake_tensors_know_the_layout() -> None:
-    result = operands((2, 3, 8, 9, 16), torch.float32)
-    real = attention(*result)
+    qkv = operands((2, 3, 8, 9, 16), torch.float32)
+    real = attention(*qkv)
     with FakeTensorMode() as mode:
-        fake = attention(*(mode.from_tensor(x) for x in result))
+        fake = attention(*(mode.from_tensor(x) for x in qkv))
     assert [(x.shape, x.stride(), x.dtype) for x in real] == [
         (x.shape, x.stride(), x.dtype) for x in fake
     ]
 
 
 def test_results_do_not_depend_on_threads() -> None:
-    result = operands((2, 3, 130, 150, 32), torch.float32)
-    expected = attention(*result)
-    gradient = attention_backward(expected[0], *result, *expected, 0.0, False)
+    qkv = operands((2, 3, 130, 150, 32), torch.float32)
+    expected = attention(*qkv)
+    gradient = attention_backward(expected[0], *qkv, *expected, 0.0, False)
     threads = torch.get_num_threads()
 
     def same(_: int) -> bool:
-        out, sums = attention(*result)
-        grads = attention_backward(out, *result, out, sums, 0.0, False)
+        out, sums = attention(*qkv)
+        grads = attention_backward(out, *qkv, out, sums, 0.0, False)
         results = zip((out, sums, *grads), (*expected, *gradient), strict=True)
         return all(torch.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in results)
 

@@ -35,11 +35,11 @@ def check(layer, dtype, *shape, blocked=False):
     ours = copy.deepcopy(layer).to(dtype)
     if dtype is not torch.double and x.dim() == 4:
         ours = ours.to(memory_format=torch.channels_last)
-    given = leaf.to_zendnn() if blocked else leaf
-    result = ours(given)
+    argument = leaf.to_zendnn() if blocked else leaf
+    result = ours(argument)
     result = result.to_dense() if blocked else result
-    made = torch.autograd.grad(result, [leaf, *ours.parameters()], out.to(dtype))
-    for a, b in zip(made, wanted):
+    gradients = torch.autograd.grad(result, [leaf, *ours.parameters()], out.to(dtype))
+    for a, b in zip(gradients, wanted):
         error = (a.double() - b).abs().max() / b.abs().max()
         assert error < (1e-4 if dtype == torch.float32 else 2e-2), float(error)
 """

@@ -97,8 +97,8 @@ def test_subnormals_are_found(where: str) -> None:
     with torch.no_grad():
         net.weight.fill_(1e-40 if where == "weights" else 1e-20)
     finding = found(seen(net, torch.full((8, 64), 1.0 if where == "weights" else 1e-20)))
-    reported = "100 % of weight" if where == "weights" else "100 % of a result of mm"
-    assert reported in finding["subnormals"].evidence
+    evidence = "100 % of weight" if where == "weights" else "100 % of a result of mm"
+    assert evidence in finding["subnormals"].evidence
     assert "torch.set_flush_denormal(True)" in finding["subnormals"].fix
 
 

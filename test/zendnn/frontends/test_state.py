@@ -169,13 +169,13 @@ class Argument(nn.Module):
 def both(module: nn.Module, make: Callable[[], tuple[Tensor, ...]], used: bool) -> None:
     """Check results and arguments; ``used``: whether the plan runs."""
     ours = optimized(module)
-    arguments, ours_given = make(), make()
+    arguments, ours_in = make(), make()
     with torch.no_grad():
-        got = ours(*ours_given)
+        got = ours(*ours_in)
         with stock():
             want = module(*arguments)
     near(got, want)
-    for left, right in zip(ours_given, arguments, strict=True):
+    for left, right in zip(ours_in, arguments, strict=True):
         near(left, right)
     assert (sum(built(ours)) > 0) == used
 
@@ -418,14 +418,14 @@ def test_what_schemas_take_for_new_tensors_is_seen_as_a_view(
     if early and name in ("broadcast_tensors", "meshgrid", "cartesian_prod"):
         early = False  # nobody can write to elements that share memory
     module = Hidden(view, early, new).eval()
-    arguments, ours_given = x.clone(), x.clone()
+    arguments, ours_in = x.clone(), x.clone()
     with torch.no_grad():
         with stock():
             # torch.jit.freeze itself may join a layer before a write with one after it.
             frozen = torch.jit.freeze(torch.jit.trace(module, x.clone(), check_trace=False))
             want = frozen(arguments)
-        got = torch.jit.optimize_for_inference(frozen)(ours_given)
-    for left, right in zip((*got, ours_given), (*want, arguments), strict=True):
+        got = torch.jit.optimize_for_inference(frozen)(ours_in)
+    for left, right in zip((*got, ours_in), (*want, arguments), strict=True):
         near(left, right)
 
 

@@ -59,7 +59,9 @@ def test_inferred_dims_are_right(b: Builder, name: str, stated: tuple[int, ...])
     assert known is not None
     assert result.rank == tensor.dim()
     assert [size for size in known if size is not None] == [
-        size for size, arguments in zip(tensor.shape, known, strict=True) if arguments is not None
+        size
+        for size, stated_size in zip(tensor.shape, known, strict=True)
+        if stated_size is not None
     ]
 
 

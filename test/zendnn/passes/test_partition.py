@@ -433,8 +433,7 @@ def test_constants_are_no_inputs(b: Builder) -> None:
 
 def test_sizes_of_values_that_a_pass_made_are_read_in_the_region(b: Builder) -> None:
     x = b.input(random(2, 8))
-    result = b.graph.add(
-        "linear", [x, b.constant(8, 8), None]
-    ).output  # the model has no such value
+    # The model has no such value.
+    result = b.graph.add("linear", [x, b.constant(8, 8), None]).output
     b.done(b("view", b.linear(result, 8, 8), b("size", result, 0), 2, 4))
     assert partition(b.graph)

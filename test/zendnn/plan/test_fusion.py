@@ -225,8 +225,8 @@ def test_random_graphs(data: st.DataObject, dtype: torch.dtype) -> None:
     known = [b.input(tensor(6, 6, dtype=dtype))]
     for _ in range(data.draw(st.integers(3, 16))):
         add_random_node(b, data.draw, known, dtype)
-    result = [value for value in known if value.producer is not None]
-    outputs = [value for value in result if data.draw(st.booleans())] or result[-1:]
+    computed = [value for value in known if value.producer is not None]
+    outputs = [value for value in computed if data.draw(st.booleans())] or computed[-1:]
     assume(outputs)
     region = region_of(b, *outputs)
     examples = dict(zip(b.graph.inputs, b.examples, strict=True))

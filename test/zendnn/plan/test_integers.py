@@ -86,8 +86,8 @@ def test_running_sums(data: st.DataObject) -> None:
     if dtype == torch.float32:
         x = x * draw(st.sampled_from([1.0, 1e7, 0.1]))
     dim = draw(st.integers(-len(shape), len(shape) - 1))
-    result = "float32" if dtype == torch.float32 else "int64"
-    check_exact(b, b("cumsum", b.input(x), dim=dim, dtype=result))
+    result_dtype = "float32" if dtype == torch.float32 else "int64"
+    check_exact(b, b("cumsum", b.input(x), dim=dim, dtype=result_dtype))
 
 
 @property_test

@@ -105,7 +105,7 @@ def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
         maker.update(dict.fromkeys(node.outputs, node))
     for region in regions:
         maker.update(dict.fromkeys(region.outputs, region))
-    arguments = set(graph.inputs)
+    inputs = set(graph.inputs)
     order: list[Region | Node] = []
     state: dict[int, str] = {}
 
@@ -119,8 +119,8 @@ def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
                 visit(maker[value])
             else:
                 opaque = isinstance(item, Node) and item.op == OPAQUE
-                result = value in arguments or value.constant is not None
-                assert result or (opaque and value.producer is None), f"nobody makes {value.name}"
+                is_done = value in inputs or value.constant is not None
+                assert is_done or (opaque and value.producer is None), f"nobody makes {value.name}"
         state[id(item)] = "done"
         order.append(item)
 
@@ -133,7 +133,7 @@ def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
     ordered = [item for item in order if isinstance(item, Node) and item.ordered]
     assert ordered == [node for node in graph.nodes if node.ordered], "effects change their order"
     for value in graph.outputs:
-        assert value in maker or value in arguments or value.constant is not None, (
+        assert value in maker or value in inputs or value.constant is not None, (
             f"nobody returns {value.name}"
         )
     return order

@@ -254,9 +254,9 @@ class InferenceGraph:
         context = TracingContext.try_get()
         metadata = None if context is None else context.fw_metadata
         static = [] if metadata is None else metadata.static_input_indices
-        arguments = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         written = written_by(graph.graph)
-        weights = [at for at in static if arguments[at] not in written]
+        weights = [at for at in static if placeholders[at] not in written]
         capture = replace(capture, name=get_aot_graph_name())
         return InferenceGraph(graph, weights, options, capture)
 

@@ -14,11 +14,11 @@ def write_atomic(file: Path, text: str) -> None:
         OSError: if it cannot be written; then the file is as before.
     """
     number, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    result = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as stream:
             stream.write(text)
-        result.chmod(0o644)
-        result.replace(file)
+        temporary.chmod(0o644)
+        temporary.replace(file)
     finally:
-        result.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

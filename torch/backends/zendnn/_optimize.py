@@ -324,15 +324,15 @@ class InputCheck(nn.Module):
         expected: list[Expected] = []
         named: dict[str, tuple[float, float]] = {}
         for node in placeholders:
-            result = node.meta.get("val")
-            if isinstance(result, torch.Tensor):
-                sizes = [size if isinstance(size, int) else str(size) for size in result.shape]
-                expected.append((node.name, result.dtype, sizes))
-                for size in result.shape:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                sizes = [size if isinstance(size, int) else str(size) for size in value.shape]
+                expected.append((node.name, value.dtype, sizes))
+                for size in value.shape:
                     if isinstance(size, torch.SymInt) and size.node.expr.free_symbols:
                         named[str(size)] = _bounds(size.node.expr, ranges)
-            elif isinstance(result, int | float | str):
-                expected.append((node.name, result))
+            elif isinstance(value, int | float | str):
+                expected.append((node.name, value))
             else:
                 expected.append(None)
         return InputCheck(expected, named, [node.name for node in placeholders], conditions)

@@ -234,10 +234,10 @@ def stats(
         if name not in _STATS:
             raise ValueError(f"stats() has no key {name!r}: use some of {', '.join(_STATS)}")
     roof = measure_roof(torch.get_num_threads()) if limits else None
-    result = [(_STATS[name][0], _STATS[name][1](trimming=trimming, roof=roof)) for name in keys]
-    if len(result) == 1:
-        return result[0][1]
-    return "\n\n".join(f"{title}\n{text}" for title, text in result)
+    sections = [(_STATS[name][0], _STATS[name][1](trimming=trimming, roof=roof)) for name in keys]
+    if len(sections) == 1:
+        return sections[0][1]
+    return "\n\n".join(f"{title}\n{text}" for title, text in sections)
 
 
 class _Profiler(ModuleType):

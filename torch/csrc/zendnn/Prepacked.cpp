@@ -206,9 +206,9 @@ cpu::Reason why_not(const Call& of, const Layer* layer) {
 Tensor run(const Call& of) {
   const auto layer = find_layer(of.layer);
   if (const auto reason = why_not(of, layer.get())) {
-    const auto told = listening()
-                          ? cpu::told(kName, reason, of.x, of.weight, of.bias)
-                          : nullptr;
+    const auto operation =
+        listening() ? cpu::operation_of(kName, reason, of.x, of.weight, of.bias)
+                    : nullptr;
     return run_plain(of);
   }
   const auto plan = layer->plan(of);

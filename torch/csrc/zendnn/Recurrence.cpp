@@ -35,7 +35,7 @@ Tensors run(
     bool bidirectional,
     bool batch_first) {
   const auto with = [&](auto* recurrence, const auto& state) -> Tensors {
-    const auto made = recurrence(
+    const auto result = recurrence(
         input,
         state,
         params,
@@ -46,7 +46,7 @@ Tensors run(
         bidirectional,
         batch_first);
     return std::apply(
-        [](const auto&... results) { return Tensors{results...}; }, made);
+        [](const auto&... results) { return Tensors{results...}; }, result);
   };
   if (kind == "lstm") {
     using Lstm = std::tuple<Tensor, Tensor, Tensor>(
@@ -105,11 +105,11 @@ Tensors meta(
   const auto rows = input.sym_size(batch_first ? 0 : 1);
   const auto columns = states[0].sym_size(2) * (bidirectional ? 2 : 1);
   const auto output = empty_meta({steps, rows, columns}, input);
-  Tensors made{batch_first ? output.transpose(0, 1) : output};
+  Tensors results{batch_first ? output.transpose(0, 1) : output};
   for (const auto& state : states) {
-    made.push_back(empty_meta(state.sym_sizes(), state));
+    results.push_back(empty_meta(state.sym_sizes(), state));
   }
-  return made;
+  return results;
 }
 
 Tensors autograd(

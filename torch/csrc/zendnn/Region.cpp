@@ -73,9 +73,9 @@ class Known {
 using PlanPtr = c10::intrusive_ptr<plan::Plan>;
 
 // A plan and what it was made from.
-class Made {
+class CachedPlan {
  public:
-  explicit Made(const Call& of)
+  explicit CachedPlan(const Call& of)
       : known_(of.constants.begin(), of.constants.end()) {
     Tensors constants;
     for (const auto& constant : of.constants) {
@@ -136,14 +136,14 @@ class Plans {
     if (auto found = find(key, of)) {
       return found;
     }
-    std::erase_if(made_, [&](const auto& it) {
+    std::erase_if(plans_, [&](const auto& it) {
       const bool over = it.second.is_over();
       if (over) {
         dropped.push_back(it.second.plan());
       }
       return over;
     });
-    return made_.emplace(key, Made(of))->second.plan();
+    return plans_.emplace(key, CachedPlan(of))->second.plan();
   }
 
  private:
@@ -155,14 +155,14 @@ class Plans {
   }
 
   PlanPtr find(size_t key, const Call& of) const {
-    const auto [begin, end] = made_.equal_range(key);
+    const auto [begin, end] = plans_.equal_range(key);
     const auto found = std::find_if(
         begin, end, [&](const auto& it) { return it.second.is_of(of); });
     return found == end ? nullptr : found->second.plan();
   }
 
   std::shared_mutex mutex_;
-  std::unordered_multimap<size_t, Made> made_;
+  std::unordered_multimap<size_t, CachedPlan> plans_;
 };
 
 Plans& plans() {
@@ -210,10 +210,10 @@ bool has_strides(const Tensor& tensor, IntArrayRef strides) {
 }
 
 // The program was compiled for these sizes and strides.
-Tensors as_promised(const Call& of, Tensors made) {
+Tensors as_promised(const Call& of, Tensors results) {
   size_t i = 0;
   for_each_result(of.results, [&](auto dtype, auto sizes, auto strides, bool) {
-    auto& tensor = made.at(i++);
+    auto& tensor = results.at(i++);
     TORCH_CHECK(
         tensor.sizes() == sizes,
         of.name,
@@ -226,7 +226,7 @@ Tensors as_promised(const Call& of, Tensors made) {
                    .copy_(tensor);
     }
   });
-  return made;
+  return results;
 }
 
 Tensors run(const Call& of) {
@@ -236,12 +236,12 @@ Tensors run(const Call& of) {
   if (!plan->takes(tensors, numbers)) {
     return as_promised(of, plan->interpret(tensors, numbers));
   }
-  auto made = plan->run(tensors, numbers);
+  auto results = plan->run(tensors, numbers);
   if (plan->is_due(tensors, numbers)) {
     const auto original = plan->interpret(tensors, numbers);
-    made = plan->verified(tensors, numbers, made, original);
+    results = plan->verified(tensors, numbers, results, original);
   }
-  return as_promised(of, std::move(made));
+  return as_promised(of, std::move(results));
 }
 
 // The tensors that a region is given, and its constants, which follow them.
@@ -250,8 +250,8 @@ std::pair<TensorList, TensorList> parted(
     int64_t constants) {
   const auto count = static_cast<size_t>(constants);
   TORCH_CHECK(count <= tensors.size(), kName, ": constants are missing");
-  const auto given = tensors.size() - count;
-  return {tensors.slice(0, given), tensors.slice(given)};
+  const auto operands = tensors.size() - count;
+  return {tensors.slice(0, operands), tensors.slice(operands)};
 }
 
 Tensors kernel(
@@ -261,9 +261,9 @@ Tensors kernel(
     int64_t constants,
     std::string_view description,
     std::string_view name) {
-  const auto [given, known] = parted(tensors, constants);
+  const auto [operands, known] = parted(tensors, constants);
   return run(
-      {given,
+      {operands,
        numbers.value_or(IntArrayRef()),
        known,
        results,
@@ -279,12 +279,12 @@ Tensors meta(
     int64_t /*constants*/,
     std::string_view /*description*/,
     std::string_view /*name*/) {
-  Tensors made;
+  Tensors tensors;
   for_each_result(results, [&](auto dtype, auto sizes, auto strides, bool) {
-    made.push_back(at::empty_strided_symint(
+    tensors.push_back(at::empty_strided_symint(
         sizes, strides, TensorOptions(dtype).device(kMeta)));
   });
-  return made;
+  return tensors;
 }
 
 // For what records gradients, is batched, traced or lowered.
@@ -295,13 +295,13 @@ Tensors interpret(
     int64_t constants,
     std::string_view description,
     std::string_view name) {
-  const auto [given, known] = parted(tensors, constants);
+  const auto [operands, known] = parted(tensors, constants);
   plan::Integers integers;
   for (const auto& number : numbers.value_or(SymIntArrayRef())) {
     integers.push_back(number.guard_int(__FILE__, __LINE__));
   }
   return plan::Plan(std::string(description), known.vec(), std::string(name))
-      .interpret(given.vec(), integers);
+      .interpret(operands.vec(), integers);
 }
 
 Tensors autograd(
@@ -348,12 +348,12 @@ Tensors obey_autocast(
                                  .typed<decltype(meta)>();
   if (at::autocast::is_autocast_enabled(kCPU)) {
     if (const auto dtypes = lowered(results); !dtypes.empty()) {
-      auto made =
+      auto converted =
           interpret(tensors, numbers, results, constants, description, name);
       for (size_t i = 0; i < dtypes.size(); ++i) {
-        made.at(i) = made[i].to(dtypes[i]);
+        converted.at(i) = converted[i].to(dtypes[i]);
       }
-      return made;
+      return converted;
     }
   }
   return handle.call(tensors, numbers, results, constants, description, name);

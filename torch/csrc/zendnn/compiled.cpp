@@ -20,13 +20,13 @@ using namespace py::literals;
 namespace at::native::zendnn {
 namespace {
 
-const Tensor& tensor_in(py::handle given) {
+const Tensor& tensor_in(py::handle object) {
   TORCH_CHECK_TYPE(
-      THPVariable_Check(given.ptr()),
+      THPVariable_Check(object.ptr()),
       "a compiled graph is given an object of type ",
-      Py_TYPE(given.ptr())->tp_name,
+      Py_TYPE(object.ptr())->tp_name,
       " where it reads a tensor");
-  return THPVariable_Unpack(given.ptr());
+  return THPVariable_Unpack(object.ptr());
 }
 
 // Whether a tensor's dimensions lie in an order, the innermost last. A plan
@@ -68,21 +68,21 @@ class PlanCall {
         numbers_(numbers),
         orders_(std::move(orders)) {}
 
-  py::object operator()(const py::args& given) const {
+  py::object operator()(const py::args& arguments) const {
     TORCH_CHECK_TYPE(
-        given.size() >= tensors_ + numbers_,
+        arguments.size() >= tensors_ + numbers_,
         "a plan is called with ",
-        given.size(),
+        arguments.size(),
         " arguments and reads ",
         tensors_ + numbers_);
     plan::Tensors tensors;
     tensors.reserve(tensors_);
     for (size_t i = 0; i < tensors_; ++i) {
-      tensors.push_back(tensor_in(given[i]));
+      tensors.push_back(tensor_in(arguments[i]));
     }
     plan::Integers numbers;
     for (size_t i = 0; i < numbers_; ++i) {
-      numbers.push_back(given[tensors_ + i].cast<int64_t>());
+      numbers.push_back(arguments[tensors_ + i].cast<int64_t>());
     }
     std::optional<plan::Tensors> results;
     {
@@ -95,12 +95,12 @@ class PlanCall {
     if (!results) {
       return py::none();
     }
-    py::tuple made(results->size());
+    py::tuple tuple(results->size());
     for (size_t i = 0; i < results->size(); ++i) {
-      made[i] = py::reinterpret_steal<py::object>(
+      tuple[i] = py::reinterpret_steal<py::object>(
           THPVariable_Wrap(std::move((*results)[i])));
     }
-    return made;
+    return tuple;
   }
 
  private:
@@ -113,27 +113,27 @@ class PlanCall {
 // are frozen, in which state. Dynamo guards their layouts.
 class Snapshot {
  public:
-  Snapshot(std::vector<size_t> places, const py::tuple& given, bool frozen)
+  Snapshot(std::vector<size_t> places, const py::tuple& arguments, bool frozen)
       : places_(std::move(places)), frozen_(frozen) {
     seen_.reserve(places_.size());
     for (const auto place : places_) {
-      seen_.emplace_back(tensor_in(given[place]));
+      seen_.emplace_back(tensor_in(arguments[place]));
     }
   }
 
-  bool holds(const py::tuple& given) const {
+  bool holds(const py::tuple& arguments) const {
     for (size_t i = 0; i < places_.size(); ++i) {
-      if (!is_same(i, given)) {
+      if (!is_same(i, arguments)) {
         return false;
       }
     }
     return true;
   }
 
-  std::vector<size_t> changed(const py::tuple& given) const {
+  std::vector<size_t> changed(const py::tuple& arguments) const {
     std::vector<size_t> places;
     for (size_t i = 0; i < places_.size(); ++i) {
-      if (!is_same(i, given)) {
+      if (!is_same(i, arguments)) {
         places.push_back(places_[i]);
       }
     }
@@ -148,11 +148,11 @@ class Snapshot {
   }
 
  private:
-  bool is_same(size_t i, const py::tuple& given) const {
-    if (places_[i] >= given.size()) {
+  bool is_same(size_t i, const py::tuple& arguments) const {
+    if (places_[i] >= arguments.size()) {
       return false;
     }
-    auto* const object = PyTuple_GET_ITEM(given.ptr(), places_[i]);
+    auto* const object = PyTuple_GET_ITEM(arguments.ptr(), places_[i]);
     if (!is_tensor(object)) {
       return false;
     }

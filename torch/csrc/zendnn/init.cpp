@@ -66,7 +66,7 @@ std::pair<size_t, std::vector<std::string>> choose(
         candidates,
     const std::function<std::vector<float>()>& judge) {
   constexpr double kPrecision = 1e-6, kSeconds = 1e9;
-  const auto made = [&](const std::string& name, const auto& compute) {
+  const auto candidate = [&](const std::string& name, const auto& compute) {
     return ctx::plan::Candidate{
         .name = name,
         .run = [compute] { compute(); },
@@ -83,11 +83,11 @@ std::pair<size_t, std::vector<std::string>> choose(
   };
   std::vector<ctx::plan::Candidate> all;
   for (const auto& [name, compute] : candidates) {
-    all.push_back(made(name, compute));
+    all.push_back(candidate(name, compute));
   }
   auto seconds = kSeconds;
   auto choice = ctx::plan::choose(
-      key, all, seconds, [&] { return made("judge", judge).compute(); });
+      key, all, seconds, [&] { return candidate("judge", judge).compute(); });
   ctx::plan::save_choices();
   return {choice.index, std::move(choice.wrong)};
 }
@@ -96,13 +96,13 @@ std::pair<size_t, std::vector<std::string>> choose(
 // another, lie in an arena, and its bytes.
 std::pair<std::vector<int64_t>, int64_t> lay_out(
     const std::vector<std::tuple<int64_t, int64_t, int64_t>>& buffers) {
-  ctx::plan::Buffers made;
+  ctx::plan::Buffers all;
   for (const auto& [bytes, first, last] : buffers) {
     const auto index =
-        made.add({.kind = ctx::plan::BufferKind::arena, .bytes = bytes}, first);
-    made.touch({index, 0}, last);
+        all.add({.kind = ctx::plan::BufferKind::arena, .bytes = bytes}, first);
+    all.touch({index, 0}, last);
   }
-  const auto [placed, total] = std::move(made).lay_out(/*share=*/true);
+  const auto [placed, total] = std::move(all).lay_out(/*share=*/true);
   std::vector<int64_t> offsets;
   for (const auto& buffer : placed) {
     offsets.push_back(buffer.index);

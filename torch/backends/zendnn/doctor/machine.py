@@ -37,10 +37,10 @@ def few_threads(facts: Facts) -> Findings:
     """Cores that stay idle."""
     if facts.threads < facts.cores:
         names = (*THREADS, "OMP_THREAD_LIMIT", "MKL_DOMAIN_NUM_THREADS")
-        reported = [f"{name}={facts.variables[name]}" for name in names if name in facts.variables]
+        stated = [f"{name}={facts.variables[name]}" for name in names if name in facts.variables]
         yield Finding(
             f"torch uses {_counted(facts.threads, 'thread')} on {facts.cores} cores",
-            ", ".join(reported) or "torch.get_num_threads()",
+            ", ".join(stated) or "torch.get_num_threads()",
             placed(facts),
             facts.loss(facts.cores),
             _PRODUCTS,

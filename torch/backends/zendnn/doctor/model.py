@@ -227,13 +227,13 @@ def subnormals(seen: Observation) -> Findings:
     """Numbers so small that the CPU takes a detour."""
     some = [operation for operation in seen.operations if operation.subnormal > _MANY]
     if seen.weights or some:
-        reported = [f"{100 * part:.0f} % of {name}" for name, part in seen.weights[:3]]
+        evidence = [f"{100 * part:.0f} % of {name}" for name, part in seen.weights[:3]]
         most = max(some, key=lambda operation: operation.subnormal, default=None)
         if most:
-            reported.append(f"{100 * most.subnormal:.0f} % of a result of {_names([most])}")
+            evidence.append(f"{100 * most.subnormal:.0f} % of a result of {_names([most])}")
         yield Finding(
             "weights or results are subnormal",
-            "; ".join(reported),
+            "; ".join(evidence),
             "torch.set_flush_denormal(True)  # before the first operator of each thread",
             seen.flush_gain,
             f"{_TIME} on one thread",
@@ -314,8 +314,8 @@ def _elements(operand: Operand) -> int:
 
 def _names(some: Sequence[Operation]) -> str:
     names = Counter(operation.operator.removeprefix("aten::") for operation in some)
-    reported = [f"{count} x {name}" if count > 1 else name for name, count in names.most_common(3)]
-    return ", ".join(reported) + (" and others" if len(names) > 3 else "")
+    counts = [f"{count} x {name}" if count > 1 else name for name, count in names.most_common(3)]
+    return ", ".join(counts) + (" and others" if len(names) > 3 else "")
 
 
 def _places(some: Sequence[Operation]) -> str:

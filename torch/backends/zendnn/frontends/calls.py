@@ -247,19 +247,19 @@ class Call(abc.ABC):
     ) -> list[Value]:
         """Add a node that makes so many values, of which no plan holds empty ones."""
         kind: Kind = "number" if op in NUMBERS else "tensor"
-        result = [self.graph.value(kind) for _ in range(count)]
+        results = [self.graph.value(kind) for _ in range(count)]
         self.graph.add(
             op,
             inputs,
-            outputs=result,
+            outputs=results,
             attributes=attributes,
             origin=(self.label,),
             source=self.source,
         )
-        near = result if kind == "number" else [*filter(_is_tensor, inputs), *result]
+        near = results if kind == "number" else [*filter(_is_tensor, inputs), *results]
         if any(0 in (value.dims or ()) for value in near):
             raise Refused("a tensor is empty")
-        return result
+        return results
 
     def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
         """Add a node that makes one value."""

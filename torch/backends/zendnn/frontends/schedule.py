@@ -129,13 +129,13 @@ class Schedule:
             outputs = {imported.key(value.source): value for value in region.outputs}
             self.outputs[region] = {key: v for key, v in outputs.items() if key in self.engine}
         self.kept = self._find_kept()
-        result = {
+        states = {
             node.source
             for region in regions
             for node in region.nodes
             if not (node.writes or node.is_view) and any(value.is_state for value in node.outputs)
         }
-        if not result.isdisjoint(self.kept):
+        if not states.isdisjoint(self.kept):
             # Others would read a second tensor, without what regions write.
             raise Unproven("something outside of a region reads a state that it makes")
         self.order = self._in_order()
@@ -158,9 +158,9 @@ class Schedule:
         return True
 
     def _makers(
-        self, region: Region | None, keys: Iterable[Key], arguments: Container[Key]
+        self, region: Region | None, keys: Iterable[Key], available: Container[Key]
     ) -> tuple[set[SourceNode], set[Key]]:
-        """Return the imported nodes that make values out of what is given, and what they read.
+        """Return the imported nodes that make values out of what is available, and what they read.
 
         The nodes that write for the region, or for none, are among them.
         """
@@ -169,7 +169,7 @@ class Schedule:
         pending = [*keys, *(key for node in nodes for key in self.imported.inputs(node))]
         while pending:
             key = pending.pop()
-            node = None if key in arguments else self.producers.get(key)
+            node = None if key in available else self.producers.get(key)
             if node is None:
                 read.add(key)
             elif node not in nodes:
@@ -188,9 +188,9 @@ class Schedule:
         needed += imported.results()
         needed += [imported.key(v.source) for region in self.outputs for v in region.inputs]
         kept, read = self._makers(None, needed, self.engine)
-        for key, (region, result) in self.engine.items():
+        for key, (region, value) in self.engine.items():
             if key in read:
-                self.outputs[region][key] = result
+                self.outputs[region][key] = value
         return kept
 
     def _region_item(self, region: Region) -> Item:

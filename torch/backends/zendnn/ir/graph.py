@@ -105,11 +105,11 @@ class Graph:
         **fields: Any,
     ) -> Node:
         """Append a node, or insert it before another; without ``outputs`` it makes one tensor."""
-        result = tuple(outputs) if outputs is not None else (self.value(),)
-        node = Node(op, tuple(inputs), result, **fields)
+        results = tuple(outputs) if outputs is not None else (self.value(),)
+        node = Node(op, tuple(inputs), results, **fields)
         for value in node.values():
             value.users.append(node)
-        for value in result:
+        for value in results:
             value.producer = node
         if before is None:
             self.nodes.append(node)
@@ -203,22 +203,22 @@ class Graph:
 
     def check(self) -> None:
         """Raise AssertionError when an invariant is broken: order, use lists, rows or types."""
-        result: set[Value] = set(self.inputs)
+        defined: set[Value] = set(self.inputs)
         readers: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in node.values():
-                assert value in result or value.constant is not None or node.op == OPAQUE, (
+                assert value in defined or value.constant is not None or node.op == OPAQUE, (
                     f"{node.op} reads {value} before it is made"
                 )
                 readers.setdefault(value, []).append(node)
             for value in node.outputs:
                 assert value.producer is node, f"{value} does not know its producer"
-                result.add(value)
+                defined.add(value)
             for post in node.post_ops:
                 assert post.operand is None or post.operand < len(node.inputs)
             _check_row(node)
         assert not self.late_reader(), f"{self.late_reader()} reads what has been overwritten"
-        for value in result:
+        for value in defined:
             assert sorted(map(id, value.users)) == sorted(map(id, readers.get(value, []))), (
                 f"{value} does not know its users"
             )
@@ -279,8 +279,8 @@ def _check_row(node: Node) -> None:
         return
     dtype, dims = infer_dtype(node), infer_dims(node)
     for value in node.outputs:
-        reported = {dtype, value.dtype} - {None, SOME_FLOAT, SOME_INTEGER}
-        assert len(reported) < 2, f"{node.op} makes {dtype}, and {value} is {value.dtype}"
+        dtypes = {dtype, value.dtype} - {None, SOME_FLOAT, SOME_INTEGER}
+        assert len(dtypes) < 2, f"{node.op} makes {dtype}, and {value} is {value.dtype}"
         if dims is not None and value.dims is not None:
             pairs = zip(dims, value.dims, strict=False)
             both = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
@@ -300,10 +300,10 @@ class Region:
     def of(nodes: Iterable[Node], read: Container[Value] = ()) -> Region:
         """Return the region of these nodes, which are in order; ``read`` is what others read."""
         members = tuple(nodes)
-        result = dict.fromkeys(value for node in members for value in node.outputs)
+        results = dict.fromkeys(value for node in members for value in node.outputs)
         used = dict.fromkeys(value for node in members for value in node.values())
-        inputs = tuple(v for v in used if v not in result and v.constant is None)
-        tensors = [v for v in result if v.kind == "tensor" and not v.is_state]
+        inputs = tuple(v for v in used if v not in results and v.constant is None)
+        tensors = [v for v in results if v.kind == "tensor" and not v.is_state]
         return Region(members, inputs, tuple(v for v in tensors if v.escapes or v in read))
 
 

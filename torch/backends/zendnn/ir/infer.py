@@ -46,14 +46,14 @@ def infer_dims(node: Node) -> Dims | None:
     rule = node.row.result.dims
     if rule is None or len(node.inputs) < node.row.fewest:
         return None
-    arguments = [operand.dims if isinstance(operand, Value) else None for operand in node.inputs]
+    read = [operand.dims if isinstance(operand, Value) else None for operand in node.inputs]
     try:
-        dims = rule(node, arguments)
+        dims = rule(node, read)
     except IndexError:  # the model's own error, raised when it runs
         return None
     if dims is None or not node.post_ops:
         return dims
     # What a post-op reads may be larger.
-    arguments = [arguments[post.operand] for post in node.post_ops if post.operand is not None]
-    ranks = [len(dims), *(len(other) for other in arguments if other is not None)]
-    return unknown(max(ranks)) if len(ranks) == len(arguments) + 1 else None
+    others = [read[post.operand] for post in node.post_ops if post.operand is not None]
+    ranks = [len(dims), *(len(other) for other in others if other is not None)]
+    return unknown(max(ranks)) if len(ranks) == len(others) + 1 else None

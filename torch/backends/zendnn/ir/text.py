@@ -82,21 +82,21 @@ def read(text: str) -> Description:
     outputs: tuple[str, ...] = ()
     for line in text.splitlines():
         code, _, label = (part.strip() for part in line.partition("#"))
-        result, _, rest = (part.strip() for part in code.partition(" = "))
+        names, _, rest = (part.strip() for part in code.partition(" = "))
         word = rest.split(maxsplit=1)[0] if rest else code.partition(" ")[0]
         if word in ("", DESCRIPTION, "without", "tune"):
             continue  # what the plan reads
         if word == "return":
             outputs = _split(code.removeprefix("return"), ",")
         elif word == "input":
-            inputs[result] = rest.split()[1]
+            inputs[names] = rest.split()[1]
         elif word == "constant":
-            constants.append(result)
+            constants.append(names)
         elif match := _OPERATOR.fullmatch(rest):
             name, operands, words = match.groups()
             attributes = dict(word.split("=", 1) for word in words.split())
             post_ops = _split(attributes.pop("post", ""), ";")
-            values, does = (_split(result, ","), _split(operands, ",")), _split(label, "+")
+            values, does = (_split(names, ","), _split(operands, ",")), _split(label, "+")
             operators.append(Operator(name, *values, attributes, post_ops, does))
         else:
             raise ValueError(f"'{line}' is no line of a description")

@@ -18,14 +18,14 @@ NUMBER: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def call(mapping: Mapping, given: dict[str, Any]) -> Any:
-    """Call the aten operator of a mapping; ``given`` are operands and attributes by name."""
+def call(mapping: Mapping, values: dict[str, Any]) -> Any:
+    """Call the aten operator of a mapping; ``values`` are operands and attributes by name."""
     name, _, overload = mapping.name.removeprefix("aten::").partition(".")
     function = getattr(getattr(torch.ops.aten, name), overload or "default")
     arguments = {
-        argument.name: given.get(argument.target, argument.literal)
+        argument.name: values[argument.target] if argument.is_named else argument.literal
         for argument in mapping.arguments
-        if argument.target != "_" or argument.literal is not None
+        if argument.is_stated
     }
     return function(**arguments)
 

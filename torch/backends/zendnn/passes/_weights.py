@@ -74,8 +74,8 @@ def fold(graph: Graph, node: Node, scale: Factor, shift: Factor) -> bool:
         grouped = weight.double().reshape(groups, -1, *weight.shape[1:])
         exact = grouped * every.reshape(groups, 1, -1, *[1] * (weight.dim() - 2))
         inputs[1] = graph.constant(exact.reshape(weight.shape).to(weight.dtype))
-    result = (constant(operand) for operand in inputs[1:])
-    if any(tensor is not None and not tensor.isfinite().all() for tensor in result):
+    weights = (constant(operand) for operand in inputs[1:])
+    if any(tensor is not None and not tensor.isfinite().all() for tensor in weights):
         return False
     graph.set_inputs(node, inputs)
     return True

@@ -255,8 +255,8 @@ def _is_large(node: Node) -> bool:
 
 def _region(graph: Graph, members: dict[Node, None]) -> Region:
     """The region of these nodes and of the numbers that it can make itself."""
-    result = {value for node in members for value in node.outputs}
-    near = result | {value for node in members for value in node.values()}
+    results = {value for node in members for value in node.outputs}
+    near = results | {value for node in members for value in node.values()}
     needed = _with_numbers(members) - members.keys()
     chosen: dict[Node, None] = {}
     for node in graph.nodes:
@@ -264,9 +264,9 @@ def _region(graph: Graph, members: dict[Node, None]) -> Region:
             continue
         # A size of a value made here must be made here, and so must one that the model lacks, which
         # cannot be handed over; others may be.
-        of_result = not result.isdisjoint(node.values())
+        of_result = not results.isdisjoint(node.values())
         if of_result:
-            result.update(node.outputs)
+            results.update(node.outputs)
         can = all(
             v.constant is not None
             or (v in near if v.kind == "tensor" else v.producer in {None, *chosen})

@@ -111,10 +111,8 @@ def _steps(members: list[Node], argument: Value) -> Steps | None:
     """The functions that compute the same as these operators."""
     results: dict[Value, Tensor] = {argument: _POINTS}
     for node in members:
-        arguments = ((value, value.constant) for value in node.values())
-        operands = [
-            results[value] if fixed is None else fixed.double() for value, fixed in arguments
-        ]
+        pairs = ((value, value.constant) for value in node.values())
+        operands = [results[value] if fixed is None else fixed.double() for value, fixed in pairs]
         results[node.output] = _evaluate.elementwise(node, *operands)
     result = results[members[-1].output]
     for name, is_close in zip(_KNOWN, _are_close(result, _EXPECTED), strict=True):

@@ -53,7 +53,7 @@ def run(commands: Sequence[Command], logs: Path | None = None) -> tuple[int, lis
         PlacingError: if a command or a log cannot be started.
     """
     with ExitStack() as cleanup:
-        reported = cleanup.enter_context(_signals())
+        received = cleanup.enter_context(_signals())
         running: list[_Process] = []
         outcomes: dict[int, Outcome] = {}
         first, give_up, refused = 0, math.inf, None
@@ -69,13 +69,13 @@ def run(commands: Sequence[Command], logs: Path | None = None) -> tuple[int, lis
             for index, process in enumerate(running):
                 if index not in outcomes and (outcome := process.outcome()):
                     outcomes[index] = outcome
-                    first = first or (128 + reported[0] if reported else outcome.code)
+                    first = first or (128 + received[0] if received else outcome.code)
             alive = [process for index, process in enumerate(running) if index not in outcomes]
-            if give_up == math.inf and (reported or first or refused):
+            if give_up == math.inf and (received or first or refused):
                 give_up = time.monotonic() + PATIENCE
                 for process in alive:
-                    process.send(reported[0] if reported else signal.SIGTERM)
-            elif len(reported) > 1 or time.monotonic() > give_up:
+                    process.send(received[0] if received else signal.SIGTERM)
+            elif len(received) > 1 or time.monotonic() > give_up:
                 for process in alive:
                     process.send(signal.SIGKILL)
             time.sleep(0.01)
@@ -136,16 +136,16 @@ def _pass_on(pipe: IO[bytes], sink: IO[bytes], label: bytes) -> None:
 @contextmanager
 def _signals() -> Iterator[list[int]]:
     """Yield a list that receives the signals to end; those that are ignored stay so."""
-    reported: list[int] = []
+    received: list[int] = []
     handlers = {
         number: handler
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if (handler := signal.getsignal(number)) != signal.SIG_IGN
     }
     for number in handlers:
-        signal.signal(number, lambda number, _: reported.append(number))
+        signal.signal(number, lambda number, _: received.append(number))
     try:
-        yield reported
+        yield received
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -36,15 +36,15 @@ def search(
     found: list[tuple[Layout, Measure]] = []
     code = 0
     for number, instances in enumerate(tried, 1):
-        reported = f"{len(instances)} x {_cpus_each(instances)} CPUs ({number} of {len(tried)})"
-        print(f"measuring {reported}", file=sys.stderr, flush=True)
+        attempt = f"{len(instances)} x {_cpus_each(instances)} CPUs ({number} of {len(tried)})"
+        print(f"measuring {attempt}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             code, outcomes = run(program.commands(instances, tools), Path(folder))
             texts = [log_of(Path(folder), index).read_bytes() for index in range(len(instances))]
         if code:
             failed = next((i for i, outcome in enumerate(outcomes) if outcome.code == code), 0)
             sys.stderr.write(texts[failed][-2000:].decode(errors="replace"))
-            print(f"error: {reported}: the script ended with code {code}", file=sys.stderr)
+            print(f"error: {attempt}: the script ended with code {code}", file=sys.stderr)
             break
         found.append((instances, _measure(texts, outcomes, latency)))
     if len({name for _, (name, _) in found}) > 1:

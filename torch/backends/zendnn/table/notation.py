@@ -84,6 +84,16 @@ class Argument:
     target: str
     literal: Any = None
 
+    @property
+    def is_named(self) -> bool:
+        """Whether an operand or an attribute is its value."""
+        return self.target not in ("", "_")
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether a call states it; else it has its default."""
+        return self.target != "_" or self.literal is not None
+
 
 @dataclass(frozen=True)
 class Mapping:
@@ -200,8 +210,8 @@ class Operator:
         signature: the name, operands and attributes, in the notation above.
         doc: a sentence or two for docs/plan.md.
         aten: mappings; the first serves calls too.
-        family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it; its name
-            unless given.
+        family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it, and
+            ``compute_<family>`` by torch's operators; its name unless given.
         primitive: the kind of ZenDNN's primitives that its kernels count as; empty for none.
         work: how much it does; to be stated unless it makes numbers or views, or writes.
         composed: whether plans call torch's operators in ``compute_<family>``, as for numbers and

@@ -204,12 +204,12 @@ COMPUTE_ROWS = (
         "q (batch, heads, target, size), k and v (batch, heads, source, size), where batch or both "
         "batch and heads may be missing; mask broadcasts to (batch, heads, target, source) and is "
         "added, or says where to look if it is bool; with `chosen`, which broadcasts likewise, "
-        "scores where it is `fill_where` become `fill` before that; a query that sees no key gives "
-        "0; `scale` (0: 1/√size), `causal`; `grouped`: as many heads of queries as there are for "
-        "each of the keys' share it, else there are as many or one; `swapped`: the result is "
-        "(batch, target, heads, size); `additive`: as softmax(q·kᵀ + mask)·v spelled out: a bool "
-        "mask, which adds 0 or 1, is refused, and a query that sees no key gives NaN; `in_place`: "
-        "the mask is no larger than the scores",
+        "scores where it is `fill_where` become `fill` before that; a query that sees no key "
+        "gives 0; `scale` (0: 1/√size), `causal`; `grouped`: the heads of q are a multiple of "
+        "those of k, and neighbours share one; else k has as many, or one; `swapped`: the result "
+        "is (batch, target, heads, size); `additive`: as softmax(q·kᵀ + mask)·v spelled out: a "
+        "bool mask, which adds 0 or 1, is refused, and a query that sees no key gives NaN; "
+        "`in_place`: the mask is no larger than the scores",
         Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED | _FALLS_BACK,
         Result(infer.as_many(0), slice(3)),
         primitive="matmul",
@@ -410,9 +410,9 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "write(Any x, Any target, Any value, Index? rows, *, int dim=0, bool wraps=False)",
-        "x, after `value`, which broadcasts, was written to `target`, a view of x, or to `rows` of "
-        "its dimension `dim`; `wraps`: negative ones count from the end; x keeps its memory, and "
-        "what read it before comes before",
+        "writes `value`, which broadcasts, to `target`, a view of x, or to the `rows` of its "
+        "dimension `dim`, and returns x, in the same memory; `wraps`: negative rows count from "
+        "the end; nodes that read x as it was come before",
         Trait.WRITES | _KEEPS,
         Result(infer.same, _FIRST),
         primitive="reorder",

@@ -8,21 +8,21 @@ using c10::IValue;
 
 IValue dictionary(
     std::initializer_list<std::pair<const char*, IValue>> entries) {
-  c10::impl::GenericDict made(c10::StringType::get(), c10::AnyType::get());
+  c10::impl::GenericDict result(c10::StringType::get(), c10::AnyType::get());
   for (const auto& [key, value] : entries) {
-    made.insert(std::string(key), value);
+    result.insert(std::string(key), value);
   }
-  return made;
+  return result;
 }
 
 // What `read` makes of each item.
 template <typename Items, typename Read>
 IValue list_of(const Items& items, const Read& read) {
-  c10::impl::GenericList made(c10::AnyType::get());
+  c10::impl::GenericList result(c10::AnyType::get());
   for (const auto& item : items) {
-    made.push_back(read(item));
+    result.push_back(read(item));
   }
-  return made;
+  return result;
 }
 
 IValue explain_input(const TensorSpec& input) {
@@ -32,8 +32,8 @@ IValue explain_input(const TensorSpec& input) {
        {"strides", input.strides}});
 }
 
-IValue explain_step(const std::shared_ptr<const Step>& made) {
-  const auto& step = *made;
+IValue explain_step(const std::shared_ptr<const Step>& pointer) {
+  const auto& step = *pointer;
   return dictionary(
       {{"does", step.label},
        {"implementation", step.implementation},

@@ -266,14 +266,14 @@ Built Plan::build(
     Layout layout,
     Conditions& conditions,
     double& seconds) {
-  Built made;
+  Built result;
   if (has_images(region_)) {
-    made.layout = name_of(layout);
+    result.layout = name_of(layout);
   }
   std::optional<Description> without; // the nodes that are left to torch
   bool is_routed = call.route.version == 0;
   const auto before = take_predecessor(layout, /*tunes=*/seconds > 0);
-  while (!made.executable) {
+  while (!result.executable) {
     try {
       or_refuse([&] {
         const auto& region = without ? *without : region_;
@@ -286,7 +286,7 @@ Built Plan::build(
             known != nullptr ? &known->inferred : nullptr);
         if (!std::exchange(is_routed, true)) {
           auto routed = region;
-          made.routed_calls = fall_back_by_route(routed, values, call.route);
+          result.routed_calls = fall_back_by_route(routed, values, call.route);
           if (std::any_of(
                   routed.nodes.begin(),
                   routed.nodes.end(),
@@ -297,20 +297,20 @@ Built Plan::build(
         }
         Builder builder(
             std::move(values), packed_, chosen_, layout, seconds, known);
-        made.executable = builder.build();
-        made.is_timed = builder.is_timed();
+        result.executable = builder.build();
+        result.is_timed = builder.is_timed();
         for (const auto& node : region.nodes) {
           if (row_of(node.op).casts) {
-            made.products.insert(builder.dtype(node.inputs[0].index));
+            result.products.insert(builder.dtype(node.inputs[0].index));
           }
           if (is_widened(builder, node)) {
-            made.widened.insert(builder.dtype(node.inputs[0].index));
+            result.widened.insert(builder.dtype(node.inputs[0].index));
           }
           if (node.fallback) {
-            made.fallbacks.push_back(*node.fallback);
+            result.fallbacks.push_back(*node.fallback);
           }
         }
-        if (!without && made.layout.empty()) {
+        if (!without && result.layout.empty()) {
           auto latest =
               std::make_unique<Predecessor>(std::move(builder).predecessor());
           const std::lock_guard lock(mutex_);
@@ -325,7 +325,7 @@ Built Plan::build(
       fall_back(*without, refused);
     }
   }
-  return made;
+  return result;
 }
 
 std::unique_ptr<Predecessor> Plan::take_predecessor(Layout layout, bool tunes) {
@@ -364,16 +364,16 @@ Choice Plan::fastest(
       !std::all_of(inputs.begin(), inputs.end(), is_compact)) {
     return {}; // stand-ins would take all the memory that strides span
   }
-  Tensors given; // made when there is something to time
+  Tensors stand_ins; // made when there is something to time
   std::vector<Candidate> candidates;
-  for (const auto& made : built) {
-    candidates.push_back({made.layout, [&, executable = made.executable] {
-                            if (given.empty()) {
+  for (const auto& each : built) {
+    candidates.push_back({each.layout, [&, executable = each.executable] {
+                            if (stand_ins.empty()) {
                               for (const auto& input : inputs) {
-                                given.push_back(zeros(input));
+                                stand_ins.push_back(zeros(input));
                               }
                             }
-                            executable->run(given, call.numbers);
+                            executable->run(stand_ins, call.numbers);
                           }});
   }
   return choose(layout_key(call, conditions), candidates, seconds);
@@ -396,7 +396,7 @@ bool Plan::fits(const Tensors& tensors, const Integers& numbers) const {
 bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
   const auto to_torch = [this](const std::string& reason) {
     if (listening()) {
-      const Operation told(
+      const Operation operation(
           {.operation = name_, .route = Route::torch, .reason = reason});
     }
     return false;
@@ -476,11 +476,11 @@ Tensors Plan::interpret(const Tensors& tensors, const Integers& numbers) const {
 Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
   at::RecordFunction range(at::RecordScope::FUNCTION);
   if (range.isActive()) {
-    const auto given = range.needsInputs() ? arguments(tensors, numbers)
-                                           : std::vector<c10::IValue>{};
+    const auto recorded = range.needsInputs() ? arguments(tensors, numbers)
+                                              : std::vector<c10::IValue>{};
     range.before(
         "zendnn::" + name_,
-        c10::ArrayRef<const c10::IValue>(given.data(), given.size()));
+        c10::ArrayRef<const c10::IValue>(recorded.data(), recorded.size()));
   }
   check_fits(fits(tensors, numbers), tensors, numbers);
   const auto built = cache_.find(tensors, numbers);
@@ -523,11 +523,11 @@ bool Plan::is_due(const Tensors& tensors, const Integers& numbers) {
 Tensors Plan::verified(
     const Tensors& tensors,
     const Integers& numbers,
-    const Tensors& given,
+    const Tensors& results,
     const Tensors& original) {
-  bool same = given.size() == original.size();
-  for (size_t i = 0; same && i < given.size(); ++i) {
-    same = are_near(given[i], original[i]);
+  bool same = results.size() == original.size();
+  for (size_t i = 0; same && i < results.size(); ++i) {
+    same = are_near(results[i], original[i]);
   }
   if (!same) {
     std::ostringstream sizes;

@@ -33,7 +33,7 @@ class Plan : public torch::CustomClassHolder {
   Tensors verified(
       const Tensors& tensors,
       const Integers& numbers,
-      const Tensors& given,
+      const Tensors& results,
       const Tensors& original);
 
   const std::string& description() const {

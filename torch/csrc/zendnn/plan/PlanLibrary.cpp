@@ -14,11 +14,11 @@ template <auto kMethod>
 struct AsOperator;
 template <
     typename Result,
-    typename... Given,
-    Result (Plan::*kMethod)(const Given&...)>
+    typename... Operands,
+    Result (Plan::*kMethod)(const Operands&...)>
 struct AsOperator<kMethod> {
-  static Result call(const PlanPtr& plan, const Given&... given) {
-    return ((*plan).*kMethod)(given...);
+  static Result call(const PlanPtr& plan, const Operands&... operands) {
+    return ((*plan).*kMethod)(operands...);
   }
 };
 

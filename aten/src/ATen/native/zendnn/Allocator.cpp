@@ -175,11 +175,11 @@ class PageTable {
   static T* child(std::atomic<T*>& slot) {
     T* found = slot.load();
     if (found == nullptr) {
-      auto* made = new (std::nothrow) T{};
-      if (slot.compare_exchange_strong(found, made)) {
-        return made;
+      auto* instance = new (std::nothrow) T{};
+      if (slot.compare_exchange_strong(found, instance)) {
+        return instance;
       }
-      delete made;
+      delete instance;
     }
     return found;
   }

@@ -68,10 +68,10 @@ std::optional<Library> load(const char* folder, std::string& wrong) {
   }
   Symbols symbols(handle);
   void (*version)(int*, int*, int*) = nullptr;
-  Library made{.version = "", .path = path, .float32 = {}, .bfloat16 = {}};
+  Library library{.version = "", .path = path, .float32 = {}, .bfloat16 = {}};
   symbols.find(version, "dlp_version_query");
-  auto& narrow = made.bfloat16;
-  auto& wide = made.float32;
+  auto& narrow = library.bfloat16;
+  auto& wide = library.float32;
   symbols.find(wide.packed_size, "aocl_get_reorder_buf_size_f32f32f32of32");
   symbols.find(wide.pack, "aocl_reorder_f32f32f32of32");
   symbols.find(wide.to_float32, "aocl_gemm_f32f32f32of32");
@@ -85,13 +85,13 @@ std::optional<Library> load(const char* folder, std::string& wrong) {
   }
   int major = 0, minor = 0, patch = 0;
   version(&major, &minor, &patch);
-  made.version = std::to_string(major) + '.' + std::to_string(minor) + '.' +
-                 std::to_string(patch);
+  library.version = std::to_string(major) + '.' + std::to_string(minor) + '.' +
+                    std::to_string(patch);
   if (major < kOldestMajor || (major == kOldestMajor && minor < kOldestMinor)) {
-    wrong = "whose library is " + made.version + ", older than 5.2";
+    wrong = "whose library is " + library.version + ", older than 5.2";
     return std::nullopt;
   }
-  return made;
+  return library;
 }
 
 } // namespace
@@ -105,11 +105,11 @@ const Library* library() {
       return std::nullopt;
     }
     std::string wrong;
-    auto made = load(folder, wrong);
-    if (!made) {
+    auto library = load(folder, wrong);
+    if (!library) {
       warn_of(kVariable, wrong + ": AMD's matrix products are not used");
     }
-    return made;
+    return library;
   }();
   return loaded ? &*loaded : nullptr;
 }

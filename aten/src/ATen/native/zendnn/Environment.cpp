@@ -28,8 +28,8 @@ struct Warnings {
 };
 
 Warnings& warnings() {
-  static auto* const made = new Warnings; // never destroyed
-  return *made;
+  static auto* const instance = new Warnings; // never destroyed
+  return *instance;
 }
 
 void tell(const std::string& sentence) {
@@ -66,9 +66,9 @@ Number read_number(const char* name, Number otherwise, const char* kind) {
   if (error == std::errc() && rest == end && number >= 0) {
     return number;
   }
-  std::ostringstream told;
-  told << "which is no " << kind << " from 0 on: it stays " << otherwise;
-  warn(name, text, told.str());
+  std::ostringstream message;
+  message << "which is no " << kind << " from 0 on: it stays " << otherwise;
+  warn(name, text, message.str());
   return otherwise;
 }
 
@@ -124,13 +124,13 @@ std::string word_from(
       std::find(words.begin(), words.end(), std::string(text)) != words.end()) {
     return text == nullptr ? usual : text;
   }
-  std::ostringstream told;
-  told << "which is none of";
+  std::ostringstream message;
+  message << "which is none of";
   for (const auto& word : words) {
-    told << ' ' << word;
+    message << ' ' << word;
   }
-  told << ": it stays " << usual;
-  warn(name.c_str(), text, told.str());
+  message << ": it stays " << usual;
+  warn(name.c_str(), text, message.str());
   return usual;
 }
 

@@ -135,8 +135,8 @@ struct Logs {
 };
 
 Logs& logs() {
-  static auto* const made = new Logs; // never destroyed
-  return *made;
+  static auto* const instance = new Logs; // never destroyed
+  return *instance;
 }
 
 // ---- Ranges

@@ -16,13 +16,13 @@ namespace at::native::zendnn {
 
 // What was made for problems, the most recently used ones. Making a primitive
 // takes far longer than finding one. Each thread has its own, or a lock.
-template <typename Problem, typename Made, typename Hash = c10::hash<Problem>>
+template <typename Problem, typename Value, typename Hash = c10::hash<Problem>>
 class Recent {
  public:
   // Returns what make(problem) returned, now or before; it stays until the next
   // call.
   template <typename Make>
-  const Made& find(const Problem& problem, const Make& make) {
+  const Value& find(const Problem& problem, const Make& make) {
     constexpr size_t kCapacity = 512;
     if (const auto found = index_.find(problem); found != index_.end()) {
       recent_.splice(recent_.begin(), recent_, found->second);
@@ -38,7 +38,7 @@ class Recent {
   }
 
  private:
-  using Entry = std::pair<Problem, Made>;
+  using Entry = std::pair<Problem, Value>;
   std::list<Entry> recent_;
   std::unordered_map<Problem, typename std::list<Entry>::iterator, Hash> index_;
 };

@@ -160,8 +160,8 @@ struct Current {
 };
 
 Current& current() {
-  static auto* const made = new Current;
-  return *made;
+  static auto* const instance = new Current;
+  return *instance;
 }
 
 std::shared_ptr<const Lookup> lookup() {

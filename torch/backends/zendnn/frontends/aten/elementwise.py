@@ -110,10 +110,10 @@ def glu(call: Call) -> None:
 
 def power_of_size(call: Call, name: str) -> Operand:
     """Return an argument that ``power`` made of a size."""
-    result = call.operand_of(call.arguments[name])
-    if _match.producer(result, "power") is None:
+    power = call.operand_of(call.arguments[name])
+    if _match.producer(power, "power") is None:
         raise Refused(f"{name} is not a power of a size")
-    return result
+    return power
 
 
 def scalar_of(call: Call) -> None:
@@ -128,8 +128,8 @@ def full(call: Call) -> None:
         return
     if call.numbers("size"):
         raise Refused("it makes more than one number")
-    result = power_of_size(call, "fill_value")
-    call.result("to", [result], dtype=engine_dtype(call, "dtype"))
+    power = power_of_size(call, "fill_value")
+    call.result("to", [power], dtype=engine_dtype(call, "dtype"))
 
 
 def fill_value(number: float) -> float:

@@ -123,11 +123,11 @@ def negate(call: Call) -> None:
 def cumsum(call: Call) -> None:
     """A running sum, of int64 if it is one of integers or booleans."""
     x = known(call, "self", _WHOLE | {torch.float32})
-    result = "int64" if x.is_integer else "float32"
+    result_dtype = "int64" if x.is_integer else "float32"
     dtype = call.python("dtype")
-    if dtype is not None and MADE.get(dtype) != result:
+    if dtype is not None and MADE.get(dtype) != result_dtype:
         raise Refused("dtype is another one")
-    call.result("cumsum", [x], dim=call.integer("dim"), dtype=result)
+    call.result("cumsum", [x], dim=call.integer("dim"), dtype=result_dtype)
 
 
 def total(call: Call) -> None:

@@ -72,14 +72,14 @@ def _import(call: Call, row: Operator, mapping: Mapping, fixed: dict[str, Attrib
     call.require_defaults({argument.name for argument in mapping.arguments})
     attributes = fixed | mapping.fixed
     specs = {operand.name: operand for operand in row.operands}
-    given: dict[str, list[Operand]] = {}
+    inputs: dict[str, list[Operand]] = {}
     for name in specs.keys() & attributes.keys():
         number = attributes.pop(name)
         assert isinstance(number, int)
-        given[name] = [number]
+        inputs[name] = [number]
     for argument in mapping.arguments:
         if argument.target in specs:
-            given[argument.target] = _read_operand(call, argument.name, specs[argument.target])
+            inputs[argument.target] = _read_operand(call, argument.name, specs[argument.target])
         elif argument.target in row.attributes:
             value = _read_attribute(call, argument, row.attributes[argument.target])
             if value != ():
@@ -90,15 +90,15 @@ def _import(call: Call, row: Operator, mapping: Mapping, fixed: dict[str, Attrib
             call.weight(argument.name)
             for argument in mapping.arguments
             if argument.target in specs and specs[argument.target].type == "Float"
-            if given[argument.target] != [None]
+            if inputs[argument.target] != [None]
         ],
-        given,
+        inputs,
     )
-    inputs = [x for operand in row.operands for x in given.get(operand.name, [None])]
-    call.result(row.name, inputs, **attributes)
+    listed = [x for operand in row.operands for x in inputs.get(operand.name, [None])]
+    call.result(row.name, listed, **attributes)
 
 
-def _check_constants(call: Call, constants: list[Tensor], given: dict[str, list[Operand]]) -> None:
+def _check_constants(call: Call, constants: list[Tensor], inputs: dict[str, list[Operand]]) -> None:
     """Refuse constants that torch does not take: they are all float32, or of the input's dtype."""
     dtypes = {str(constant.dtype).removeprefix("torch.") for constant in constants}
     if len(dtypes) > 1:
@@ -106,7 +106,7 @@ def _check_constants(call: Call, constants: list[Tensor], given: dict[str, list[
     if dtypes <= {"float32"}:
         return
     (dtype,) = dtypes
-    (x,) = given["x"]
+    (x,) = inputs["x"]
     assert isinstance(x, Value)
     if x.producer is None and x.constant is None and x.dtype is None:
         x.dtype, x.is_assumed = dtype, True  # the plan refuses another one

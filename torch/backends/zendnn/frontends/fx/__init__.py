@@ -87,12 +87,12 @@ def optimize(
 
     A graph may end with copies to its inputs and attributes. Nothing else may write.
     """
-    reported = GraphLog(capture)
+    log = GraphLog(capture)
     with torch.autocast("cpu", enabled=False):  # its conversions are in the graph
         try:
-            copied, planned = _planned(source, constants, reported, compile, states=True)
+            copied, planned = _planned(source, constants, log, compile, states=True)
         except Unproven:
-            copied, planned = _planned(source, constants, reported, compile, states=False)
+            copied, planned = _planned(source, constants, log, compile, states=False)
     result = emit(copied, planned, make_plan)
     if compile is not None:
         compile_groups(result, compile)
@@ -102,7 +102,7 @@ def optimize(
     )
     result.meta[_NOTES] = notes
     setattr(result, _NOTES, notes)
-    reported.planned(planned, count_left_out(notes.left_out))
+    log.planned(planned, count_left_out(notes.left_out))
     with _origins_lock:
         _origins[result] = Origin(list(constants.values()), capture.compile_id, capture.backend)
     return result
@@ -111,7 +111,7 @@ def optimize(
 def _planned(
     source: fx.GraphModule,
     constants: Mapping[str, Tensor],
-    reported: GraphLog,
+    log: GraphLog,
     compile: Compile | None,
     *,
     states: bool,
@@ -121,8 +121,8 @@ def _planned(
     join_repeats(copied.graph)
     known = simplify(copied, constants)
     imported = import_graph(copied, known, views_at_end(copied.graph), states=states)
-    reported.imported(imported.graph)
-    passes.run(imported.graph, reported.changed)
+    log.imported(imported.graph)
+    passes.run(imported.graph, log.changed)
     if late := imported.graph.late_reader(may_share):
         raise Unproven(f"{late.op} reads what has been overwritten")
     regions = partition.partition(imported.graph, rest_is_compiled=compile is not None)
@@ -170,10 +170,10 @@ def _graphs(model: Any) -> Iterator[fx.GraphModule]:
     if isinstance(model, ExportedProgram):
         return
     if functions.is_compiled(model):
-        result = _with_origins()
-        known = [(origin.compile_id, origin.backend) for _, origin in result]
+        graphs = _with_origins()
+        known = [(origin.compile_id, origin.backend) for _, origin in graphs]
         backends = functions.backends(model, known)
-        yield from (graph for graph, origin in result if id(origin.backend) in backends)
+        yield from (graph for graph, origin in graphs if id(origin.backend) in backends)
         return
     weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     for graph, origin in _with_origins():

@@ -34,13 +34,11 @@ def note_lowered(module: fx.GraphModule) -> None:
 
 def _example(node: fx.Node) -> Any:
     """Return an input with the sizes of the export."""
-    result = node.meta.get("val")
-    if isinstance(result, Tensor):
-        sizes, strides = (
-            [hint_of(size) or 0 for size in x] for x in (result.shape, result.stride())
-        )
-        return torch.empty_strided(sizes, strides, dtype=result.dtype, device=result.device)
-    return hint_of(result) if isinstance(result, torch.SymInt) else result
+    value = node.meta.get("val")
+    if isinstance(value, Tensor):
+        sizes, strides = ([hint_of(size) or 0 for size in x] for x in (value.shape, value.stride()))
+        return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+    return hint_of(value) if isinstance(value, torch.SymInt) else value
 
 
 class _Run(fx.Interpreter):

@@ -35,10 +35,10 @@ class Element(NamedTuple):
 
 def kind_of(node: fx.Node) -> Kind:
     """Return the engine's kind of what a node makes."""
-    result = node.meta.get("val")
-    if isinstance(result, torch.Tensor):
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
         return "tensor"
-    integer = isinstance(result, int | torch.SymInt) and not isinstance(result, bool)
+    integer = isinstance(value, int | torch.SymInt) and not isinstance(value, bool)
     return "number" if integer else "other"
 
 
@@ -82,11 +82,11 @@ class Scope:
         if operand.source is None:
             operand.source = node
         operand.is_state = operand.is_state or node in self.states
-        result = node.meta.get("val")
-        if operand.kind != "tensor" or not isinstance(result, torch.Tensor):
+        value = node.meta.get("val")
+        if operand.kind != "tensor" or not isinstance(value, torch.Tensor):
             return
-        operand.dtype = str(result.dtype).removeprefix("torch.")
-        operand.learn_dims(tuple(size if isinstance(size, int) else None for size in result.shape))
+        operand.dtype = str(value.dtype).removeprefix("torch.")
+        operand.learn_dims(tuple(size if isinstance(size, int) else None for size in value.shape))
 
     def read(self, node: fx.Node) -> list[Value]:
         """Return the engine's values that are read with a node's result."""
@@ -113,12 +113,12 @@ class FxCall(Call):
             **dict(zip(self.schema, node.args, strict=False)),
             **node.kwargs,
         }
-        result = node.meta.get("val")
+        value = node.meta.get("val")
         reads = any(isinstance(argument.type, torch.TensorType) for argument in schema.arguments)
-        if not reads and isinstance(result, torch.Tensor) and "dtype" in self.arguments:
-            self.arguments["dtype"] = result.dtype  # torch's default where none is stated
-        several = isinstance(result, list | tuple)
-        count = len(result) if isinstance(result, list | tuple) else 1
+        if not reads and isinstance(value, torch.Tensor) and "dtype" in self.arguments:
+            self.arguments["dtype"] = value.dtype  # torch's default where none is stated
+        several = isinstance(value, list | tuple)
+        count = len(value) if isinstance(value, list | tuple) else 1
         self.outputs = [Element(node, i) for i in range(count)] if several else [node]
 
     def constant_of(self, handle: Handle) -> Any:
@@ -137,8 +137,8 @@ class FxCall(Call):
         return handle if isinstance(handle, int) and not isinstance(handle, bool) else None
 
     def is_dense(self) -> bool:
-        result = self.node.meta["val"]
-        pairs = zip(result.stride(), result.shape, strict=True)
+        value = self.node.meta["val"]
+        pairs = zip(value.stride(), value.shape, strict=True)
         order = sorted((hint_of(s) or 0, hint_of(n) or 0) for s, n in pairs if hint_of(n) != 1)
         step = 1
         for stride, size in order:
@@ -217,13 +217,13 @@ def _number(scope: Scope, node: fx.Node, op: str, arguments: Sequence[Any]) -> N
         if not (number or (isinstance(operand, Value) and operand.kind == "number")):
             raise Refused("it is no arithmetic of integers")
         operands.append(operand)
-    output, *others = operands
+    total, *others = operands
     for other in others:
         result = scope.graph.value("number")
         origin = (name_of(node),)
-        scope.graph.add(op, [output, other], outputs=[result], origin=origin, source=node)
-        output = result
-    scope.bind(node, output)
+        scope.graph.add(op, [total, other], outputs=[result], origin=origin, source=node)
+        total = result
+    scope.bind(node, total)
 
 
 def name_of(node: fx.Node) -> str:

@@ -107,23 +107,23 @@ def written(target: Tensor, *writes: Any) -> Tensor:
 def write_in_place(graph: fx.Graph) -> None:
     """Do writes of parts in place, where a graph ends with a copy of the whole."""
     for copy in [node for node in graph.nodes if node.target == _aten.copy_.default]:
-        target, result = copy.args[:2]
-        if not isinstance(result, fx.Node) or not result.args or result.args[0] is not target:
+        target, value = copy.args[:2]
+        if not isinstance(value, fx.Node) or not value.args or value.args[0] is not target:
             continue
-        if result.target not in _IN_PLACE and result.target != _aten.slice_scatter.default:
+        if value.target not in _IN_PLACE and value.target != _aten.slice_scatter.default:
             continue
         near = sharing(graph, [target])
-        readers = {user for node in near for user in node.users} - {result, copy}
-        late = not readers.isdisjoint(_after(graph, result))
-        returned = any(user.op == "output" for user in result.users)
-        if late or returned or not near.isdisjoint(result.all_input_nodes[1:]):
+        readers = {user for node in near for user in node.users} - {value, copy}
+        late = not readers.isdisjoint(_after(graph, value))
+        returned = any(user.op == "output" for user in value.users)
+        if late or returned or not near.isdisjoint(value.all_input_nodes[1:]):
             continue
-        with graph.inserting_before(result):
-            done = _in_place(graph, result)
-        done.meta = dict(result.meta)
-        result.replace_all_uses_with(done)
+        with graph.inserting_before(value):
+            done = _in_place(graph, value)
+        done.meta = dict(value.meta)
+        value.replace_all_uses_with(done)
         graph.erase_node(copy)
-        graph.erase_node(result)
+        graph.erase_node(value)
 
 
 def _after(graph: fx.Graph, node: fx.Node) -> Iterator[fx.Node]:

@@ -145,8 +145,8 @@ class _Writer:
         results = [user.meta["val"] for user in users]
         count, numbers, _ = region.signature
         arguments = [read for read in node.args if isinstance(read, fx.Node)]
-        tensors, given = arguments[:count], arguments[count : count + numbers]
-        _check(texts, [n.meta["val"] for n in tensors], [n.meta["val"] for n in given], results)
+        tensors, counts = arguments[:count], arguments[count : count + numbers]
+        _check(texts, [n.meta["val"] for n in tensors], [n.meta["val"] for n in counts], results)
         if not tensors and not constants:
             raise Unstated("a region that reads numbers only")
         types = [part for user in users for part in self._type(user)]
@@ -155,7 +155,7 @@ class _Writer:
             # AOTInductor takes no empty lists.
             (
                 [*tensors, *map(self._constant, constants)],
-                given or None,
+                counts or None,
                 types,
                 len(constants),
                 description,
@@ -169,20 +169,20 @@ class _Writer:
     def _inline(self, node: fx.Node, original: fx.GraphModule, why: str) -> None:
         """Put a region's own operators in the place of its call."""
         arguments = iter(node.args)
-        result: dict[fx.Node, Any] = {}
+        copies: dict[fx.Node, Any] = {}
         for inner in original.graph.nodes:
             if inner.op == "placeholder":
-                result[inner] = next(arguments)
+                copies[inner] = next(arguments)
             elif inner.op == "get_attr":
-                result[inner] = self._constant(attribute(original, inner))
+                copies[inner] = self._constant(attribute(original, inner))
             elif inner.op != "output":
-                result[inner] = self.graph.node_copy(inner, result.__getitem__)
+                copies[inner] = self.graph.node_copy(inner, copies.__getitem__)
                 if inner.target != operator.getitem:
                     self.left_out.append((name_of(inner), why, line_of(inner)))
         (results,) = output_of(original.graph).args
         assert isinstance(results, tuple)
         for user in list(node.users):
-            user.replace_all_uses_with(result[results[user.args[1]]])
+            user.replace_all_uses_with(copies[results[user.args[1]]])
             self.graph.erase_node(user)
         self.graph.erase_node(node)
 
@@ -226,9 +226,9 @@ class _Writer:
         if expression.is_Integer:
             return int(expression)
         if expression not in self.sizes:
-            node = self._given(expression)
+            node = self._known_size(expression)
             if node is None:
-                symbols = {symbol: self._given(symbol) for symbol in expression.free_symbols}
+                symbols = {symbol: self._known_size(symbol) for symbol in expression.free_symbols}
                 if not all(symbols.values()):
                     raise Unstated(f"the size {expression} depends on data")
                 proxies = {symbol: fx.Proxy(n) for symbol, n in symbols.items() if n is not None}
@@ -237,15 +237,15 @@ class _Writer:
             self.sizes[expression] = node
         return self.sizes[expression]
 
-    def _given(self, expression: Expression) -> fx.Node | None:
+    def _known_size(self, expression: Expression) -> fx.Node | None:
         """Return a node with the size that an input of the graph has, or is."""
         if expression in self.sizes:
             return self.sizes[expression]
         for node in self.graph.nodes:
-            result = node.meta.get("val") if node.op == "placeholder" else None
-            if isinstance(result, SymInt) and result.node.expr == expression:
+            value = node.meta.get("val") if node.op == "placeholder" else None
+            if isinstance(value, SymInt) and value.node.expr == expression:
                 return node
-            for dim, size in enumerate(result.shape if isinstance(result, Tensor) else ()):
+            for dim, size in enumerate(value.shape if isinstance(value, Tensor) else ()):
                 if isinstance(size, SymInt) and size.node.expr == expression:
                     found = self.graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
                     found.meta["val"] = size

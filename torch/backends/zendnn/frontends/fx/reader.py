@@ -164,13 +164,13 @@ def _drop_empty_parts(graph: fx.Graph) -> None:
     """Take parts without elements out of ``cat``, so that a region need not wait for them."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
         parts, *where = node.args
-        result = [part.meta["val"] for part in parts]
+        values = [part.meta["val"] for part in parts]
         some = [
             part
-            for part, x in zip(parts, result, strict=True)
+            for part, x in zip(parts, values, strict=True)
             if not any(isinstance(size, int) and size == 0 for size in x.shape)
         ]
-        if some and len({x.dtype for x in result}) == 1:
+        if some and len({x.dtype for x in values}) == 1:
             node.args = (some, *where)
 
 
@@ -182,8 +182,8 @@ def _is_foldable(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
         return False
     if read and (node.target == operator.getitem or is_view(node)):
         return True
-    result = node.meta.get("val")
-    several = result if isinstance(result, list | tuple) else [result]
+    value = node.meta.get("val")
+    several = value if isinstance(value, list | tuple) else [value]
     known = (values[argument] for argument in read)
     most = max([_MOST_FOLDED, *(x.numel() for x in known if isinstance(x, torch.Tensor))])
     return isinstance(node.target, torch._ops.OpOverload) and all(
@@ -289,13 +289,11 @@ def expand(call: FxCall) -> None:
     x = call.tensor("self", ANY)
     before, after = (known.meta["val"].shape for known in (call.node.args[0], call.node))
     missing = len(after) - len(before)
-    arguments = call.numbers("size")
+    sizes = call.numbers("size")
     stays = [
         i >= missing and _same_symbol(after[i], before[i - missing]) for i in range(len(after))
     ]
-    call.result(
-        "expand", [x, *(-1 if s else size for s, size in zip(stays, arguments, strict=True))]
-    )
+    call.result("expand", [x, *(-1 if s else size for s, size in zip(stays, sizes, strict=True))])
 
 
 def _same_size(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:

@@ -64,5 +64,5 @@ def _is_function(node: fx.Node) -> bool:
         return False
     if not isinstance(target, torch._ops.OpOverload):
         return target in FUNCTIONS
-    reported = {tag.name for tag in target.tags}
-    return target.namespace in _NAMESPACES and reported.isdisjoint(_OTHERWISE)
+    tags = {tag.name for tag in target.tags}
+    return target.namespace in _NAMESPACES and tags.isdisjoint(_OTHERWISE)

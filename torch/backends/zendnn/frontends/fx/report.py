@@ -24,33 +24,33 @@ def calls_of(module: fx.GraphModule, call_of: CallOf) -> tuple[CallReport, ...]:
     Views and numbers are not among them, nor what checks the graph's inputs.
     """
     calls: list[CallReport] = []
-    result: dict[fx.Node, tuple[int, int]] = {}
+    places: dict[fx.Node, tuple[int, int]] = {}
     plans = 0
     for node in module.graph.nodes:
         if node.op not in ("call_function", "call_module"):
             continue
         first = node.all_input_nodes[0] if node.all_input_nodes else None
         if node.target == operator.getitem:
-            if first in result:
-                result[node] = result[first][0], node.args[1]
+            if first in places:
+                places[node] = places[first][0], node.args[1]
             continue
         if is_view(node) and not writes(node):
-            if first in result:
-                result[node] = result[first]
+            if first in places:
+                places[node] = places[first]
             continue
         called = call_of(node)
         if called is not None:
-            read = [result.get(argument) for argument in _in_order(*called)]
+            read = [places.get(argument) for argument in _in_order(*called)]
             calls.append(CallReport(tuple(read), plan=plans))
             plans += 1
         elif node.users or writes(node):
             if kind_of(node) == "number":
                 continue
-            found = dict.fromkeys(result.get(argument) for argument in node.all_input_nodes)
+            found = dict.fromkeys(places.get(argument) for argument in node.all_input_nodes)
             calls.append(CallReport(tuple(found), operators=_operators(module, node)))
         else:
             continue
-        result[node] = len(calls) - 1, 0
+        places[node] = len(calls) - 1, 0
     return tuple(calls)
 
 

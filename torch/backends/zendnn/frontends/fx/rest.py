@@ -66,10 +66,10 @@ def _is_number(node: fx.Node) -> bool:
 
 
 def _can_be_grouped(node: fx.Node) -> bool:
-    target, result = node.target, node.meta.get("val")
+    target, value = node.target, node.meta.get("val")
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return False
-    several = result if isinstance(result, list | tuple) else [result]
+    several = value if isinstance(value, list | tuple) else [value]
     return (
         all(isinstance(x, Tensor) and not x.dtype.is_complex for x in several)
         and not writes(node)
@@ -144,8 +144,8 @@ def _elements(node: fx.Node) -> int:
     """Return how many elements a node reads or makes at most, at the sizes of the first call."""
     most = 0
     for near in (node, *node.all_input_nodes):
-        result = near.meta.get("val")
-        for x in result if isinstance(result, list | tuple) else [result]:
+        value = near.meta.get("val")
+        for x in value if isinstance(value, list | tuple) else [value]:
             if isinstance(x, Tensor):
                 most = max(most, math.prod(hint_of(size) or 1 for size in x.shape))
     return most
@@ -157,13 +157,13 @@ def _replace(source: fx.GraphModule, group: list[fx.Node], name: str, compile: C
     inputs = dict.fromkeys(x for node in group for x in node.all_input_nodes if x not in inside)
     outputs = [node for node in group if any(user not in inside for user in node.users)]
     graph = fx.Graph()
-    result: dict[fx.Node, fx.Node] = {}
+    copies: dict[fx.Node, fx.Node] = {}
     for node in inputs:
-        result[node] = graph.placeholder(node.name)
-        result[node].meta = dict(node.meta)
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
     for node in group:
-        result[node] = graph.node_copy(node, result.__getitem__)
-    graph.output(tuple(result[node] for node in outputs))
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in outputs))
     source.add_module(name, compile(fx.GraphModule(torch.nn.Module(), graph)))
     with source.graph.inserting_after(group[-1]):
         call = source.graph.call_module(name, tuple(inputs))
@@ -212,7 +212,7 @@ def _with_checks(group: fx.GraphModule) -> fx.GraphModule | None:
     Returns None for a group without indices.
     """
     graph = fx.Graph()
-    result: dict[fx.Node, fx.Node] = {}
+    copies: dict[fx.Node, fx.Node] = {}
     checks: list[fx.Node] = []
 
     def compute(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -223,29 +223,29 @@ def _with_checks(group: fx.GraphModule) -> fx.GraphModule | None:
     def bounded(place: fx.Node, x: fx.Node, dim: int) -> fx.Node:
         size = x.meta["val"].shape[dim]
         if not isinstance(size, int):
-            size = compute(_aten.sym_size.int, result[x], dim)
+            size = compute(_aten.sym_size.int, copies[x], dim)
         least, most = compute(operator.neg, size), compute(operator.sub, size, 1)
-        not_below = compute(_aten.ge.Scalar, result[place], least)
-        not_above = compute(_aten.le.Scalar, result[place], most)
+        not_below = compute(_aten.ge.Scalar, copies[place], least)
+        not_above = compute(_aten.le.Scalar, copies[place], most)
         both = compute(_aten.logical_and.default, not_below, not_above)
         checks.append(compute(_aten.all.default, both))
-        return graph.call_function(_aten.clamp.default, (result[place], least, most))
+        return graph.call_function(_aten.clamp.default, (copies[place], least, most))
 
     *nodes, output = group.graph.nodes
     for node in nodes:
         if node.target != _aten.index.Tensor:
-            result[node] = graph.node_copy(node, result.__getitem__)
+            copies[node] = graph.node_copy(node, copies.__getitem__)
             continue
         x, places = node.args
         within = [
             None if place is None else bounded(place, x, dim) for dim, place in enumerate(places)
         ]
         # Inductor checks no indices of this one again.
-        result[node] = compute(_aten._unsafe_index.Tensor, result[x], within)
+        copies[node] = compute(_aten._unsafe_index.Tensor, copies[x], within)
     if not checks:
         return None
     all_within = functools.reduce(functools.partial(compute, _aten.logical_and.default), checks)
-    results = fx.map_arg(output.args[0], result.__getitem__)
+    results = fx.map_arg(output.args[0], copies.__getitem__)
     graph.output((*results, all_within))
     return fx.GraphModule(group, graph)
 

@@ -66,31 +66,31 @@ def emit(source: fx.GraphModule, schedule: Schedule, make_plan: MakePlan) -> fx.
     assert isinstance(imported, Imported)
     graph = fx.Graph()
     graph.set_codegen(copy.copy(source.graph._codegen))
-    result: dict[fx.Node, fx.Node] = {}
+    copies: dict[fx.Node, fx.Node] = {}
     for node in source.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
-            result[node] = graph.node_copy(node)
+            copies[node] = graph.node_copy(node)
     modules: dict[str, PlannedRegion] = {}
     for item in schedule.order:
         if item.region is None:
             (node,) = item.nodes
-            result[node] = graph.node_copy(node, result.__getitem__)
+            copies[node] = graph.node_copy(node, copies.__getitem__)
             continue
         outputs = schedule.outputs[item.region]
         region = replace(item.region, outputs=tuple(outputs.values()))
         name = f"zendnn_{len(modules)}"
         arguments = _arguments(item, region)
         modules[name] = _planned(imported, region, item, arguments, name, make_plan)
-        results = graph.call_module(name, tuple(result[node] for node in arguments))
+        results = graph.call_module(name, tuple(copies[node] for node in arguments))
         for position, key in enumerate(outputs):
             assert isinstance(key, fx.Node)
-            result[key] = graph.call_function(operator.getitem, (results, position))
-            result[key].meta = dict(key.meta)
+            copies[key] = graph.call_function(operator.getitem, (results, position))
+            copies[key].meta = dict(key.meta)
     handed_over = {key for outputs in schedule.outputs.values() for key in outputs}
     for node in imported.views:
-        if node in handed_over or node not in result:
-            result[node] = graph.node_copy(node, result.__getitem__)
-    graph.node_copy(output_of(source.graph), result.__getitem__)
+        if node in handed_over or node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.node_copy(output_of(source.graph), copies.__getitem__)
     for node in graph.find_nodes(op="get_attr"):
         if not node.users:  # plans hold their own constants
             graph.erase_node(node)
@@ -131,20 +131,20 @@ def _planned(
     """Return a region with a copy of its operators; constants are attributes of that."""
     constants = imported.scope.constants
     graph, root = fx.Graph(), nn.Module()
-    result = {node: graph.placeholder(node.name) for node in arguments}
+    copies = {node: graph.placeholder(node.name) for node in arguments}
 
     def read(node: fx.Node) -> fx.Node:
-        if node not in result:
+        if node not in copies:
             attribute = f"constant_{node.name}"
             root.register_buffer(attribute, constants[node], persistent=False)
-            result[node] = graph.get_attr(attribute)
-        return result[node]
+            copies[node] = graph.get_attr(attribute)
+        return copies[node]
 
     for node in item.nodes:
         for needed in node.all_input_nodes:
             read(needed)
-        result[node] = graph.node_copy(node, read)
-    graph.output(tuple(result[value.source] for value in region.outputs))
+        copies[node] = graph.node_copy(node, read)
+    graph.output(tuple(copies[value.source] for value in region.outputs))
     plan = make_plan(*describe(region, passes.off_in_plans(), passes.tuning_budget()), name)
     tensors = sum(value.kind == "tensor" for value in region.inputs)
     numbers = sum(value.kind == "number" for value in region.inputs)

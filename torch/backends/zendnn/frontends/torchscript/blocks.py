@@ -41,9 +41,9 @@ def captured(node: TorchNode) -> list[TorchValue]:
     read = {value.unique(): value for value in node.inputs()}
     for block in node.blocks():
         inside = [value for member in block.nodes() for value in captured(member)]
-        result = {value.unique() for member in block.nodes() for value in member.outputs()}
-        result.update(value.unique() for value in block.inputs())
+        local = {value.unique() for member in block.nodes() for value in member.outputs()}
+        local.update(value.unique() for value in block.inputs())
         for value in (*inside, *block.outputs()):
-            if value.unique() not in result:
+            if value.unique() not in local:
                 read[value.unique()] = value
     return list(read.values())

@@ -61,7 +61,7 @@ def whole_values(nodes: Iterable[TorchNode]) -> frozenset[int]:
     size = -1
     while size != len(known):
         size = len(known)
-        known.update(value for arguments, value in rules if known.issuperset(arguments))
+        known.update(value for needed, value in rules if known.issuperset(needed))
     return frozenset(known)
 
 
@@ -69,22 +69,22 @@ def _rules(node: TorchNode) -> Iterator[tuple[list[int], int]]:
     """Yield what the node shows: when the former are whole, the latter is."""
     kind = node.kind()
     inputs = [value.unique() for value in node.inputs()]
-    result = [value.unique() for value in node.outputs()]
+    results = [value.unique() for value in node.outputs()]
     shown = [inputs[position] for position in READS_WHOLE.get(kind, ())]
     states = kind in STATES and _stated_dtype(node) in WHOLE_NUMBERS
     constant = kind == "prim::Constant" and _is_whole(node.output().toIValue())
     if kind in MAKES_WHOLE or states or constant:
-        shown += result
+        shown += results
     yield from (([], value) for value in shown)
     if kind in SAME:
-        yield [inputs[SAME[kind]]], result[0]
-        yield result, inputs[SAME[kind]]
+        yield [inputs[SAME[kind]]], results[0]
+        yield results, inputs[SAME[kind]]
     elif kind == "aten::cumsum" and _stated_dtype(node) is None:
-        yield inputs[:1], result[0]
+        yield inputs[:1], results[0]
     elif kind in PROMOTES:
         # A number is an int, or a constant.
-        yield [v.unique() for v in node.inputs() if v.type().kind() != "IntType"], result[0]
-        yield from ((result, v.unique()) for v in node.inputs() if v.type().kind() == "TensorType")
+        yield [v.unique() for v in node.inputs() if v.type().kind() != "IntType"], results[0]
+        yield from ((results, v.unique()) for v in node.inputs() if v.type().kind() == "TensorType")
 
 
 def _is_whole(constant: Any) -> bool:

@@ -218,14 +218,14 @@ def try_import(scope: Scope, node: TorchNode) -> str:
 def add_opaque(scope: Scope, node: TorchNode, reason: str, ordered: bool) -> None:
     """Add a node that nobody but this front end understands."""
     inputs = dict.fromkeys(v for value in captured(node) for v in scope.read(value))
-    result = [scope.graph.value(kind_of(value), value) for value in node.outputs()]
-    for value in result:
+    results = [scope.graph.value(kind_of(value), value) for value in node.outputs()]
+    for value in results:
         scope.bind(value.source, value)
     origin = () if is_guard(node) or is_guarded_call(node) else (node.kind(),)
     scope.graph.add(
         OPAQUE,
         list(inputs),
-        outputs=result,
+        outputs=results,
         origin=origin,
         ordered=ordered,
         reason=reason,

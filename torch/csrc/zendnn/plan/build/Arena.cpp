@@ -42,9 +42,9 @@ Tensor empty(const TensorSpec& spec) {
 }
 
 Tensor zeros(const TensorSpec& spec) {
-  auto made = empty(spec);
-  std::memset(made.mutable_data_ptr(), 0, made.storage().nbytes());
-  return made;
+  auto result = empty(spec);
+  std::memset(result.mutable_data_ptr(), 0, result.storage().nbytes());
+  return result;
 }
 
 } // namespace at::native::zendnn::plan

@@ -75,17 +75,17 @@ void Builder::place_inputs() {
 
 void Builder::build_nodes() {
   const auto all = static_cast<int64_t>(nodes_.size());
-  made_.reserve(all);
+  built_.reserve(all);
   for (node_ = 0; node_ < all; ++node_) {
     if (is_repeated()) {
-      made_.push_back(before_->made[node_]);
-      repeat(*made_.back());
+      built_.push_back(before_->nodes[node_]);
+      repeat(*built_.back());
       ++program_.taken_over;
     } else {
       at_node(written_[node_], [&] { build_node(*nodes_[node_]); });
-      made_.push_back(made());
+      built_.push_back(finish());
     }
-    program_.append(made_.back()->part);
+    program_.append(built_.back()->part);
   }
 }
 
@@ -108,9 +108,9 @@ bool Builder::is_repeated() const {
   const auto& node = nodes_[node_];
   const auto is_unchanged = [&](int64_t value) { return unchanged_[value]; };
   const auto read = node->reads();
-  return node_ < std::ssize(before_->made) &&
+  return node_ < std::ssize(before_->nodes) &&
          node == before_->inferred.nodes[node_] &&
-         before_->made[node_]->is_final &&
+         before_->nodes[node_]->is_final &&
          std::all_of(read.begin(), read.end(), is_unchanged) &&
          std::all_of(
              node->outputs.begin(),
@@ -120,14 +120,14 @@ bool Builder::is_repeated() const {
              });
 }
 
-void Builder::repeat(const Made& made) {
-  for (const auto& buffer : made.part.buffers) {
+void Builder::repeat(const NodeBuild& build) {
+  for (const auto& buffer : build.part.buffers) {
     buffers_.add(buffer, buffer.first);
   }
-  for (const auto& at : made.places) {
+  for (const auto& at : build.places) {
     add_place(at);
   }
-  for (const auto& [ref, step] : made.touched) {
+  for (const auto& [ref, step] : build.touched) {
     buffers_.touch(ref, step);
   }
 }
@@ -136,14 +136,14 @@ void Builder::follow() {
   const auto all = [](const auto& a, const auto& b, const auto& alike) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), alike);
   };
-  const auto in_kind = [](const Made::At& a, const Made::At& b) {
+  const auto in_kind = [](const NodeBuild::At& a, const NodeBuild::At& b) {
     return a.value == b.value && a.is_best == b.is_best &&
            a.place->blocked.has_value() == b.place->blocked.has_value() &&
            a.place->ref.buffer == b.place->ref.buffer;
   };
-  const auto known = node_ < std::ssize(before_->made) &&
+  const auto known = node_ < std::ssize(before_->nodes) &&
                              written_[node_] == before_->inferred.written[node_]
-                         ? before_->made[node_]
+                         ? before_->nodes[node_]
                          : nullptr;
   if (known == nullptr || now_.part.steps.size() != known->part.steps.size() ||
       !all(now_.part.buffers, known->part.buffers, are_alike) ||
@@ -161,16 +161,16 @@ void Builder::follow() {
 }
 
 bool Builder::is_timed() const {
-  return std::all_of(made_.begin(), made_.end(), [](const auto& made) {
-    return made->is_timed;
+  return std::all_of(built_.begin(), built_.end(), [](const auto& build) {
+    return build->is_timed;
   });
 }
 
 Predecessor Builder::predecessor() && {
   return {
       {std::move(values_), std::move(nodes_), std::move(written_)},
-      std::move(made_constants_),
-      std::move(made_),
+      std::move(built_constants_),
+      std::move(built_),
       layout_,
       at::get_num_threads(),
       tunes_};
@@ -319,17 +319,18 @@ Choice Builder::choose(
 
 std::shared_ptr<const Implementation> Builder::chosen(
     const std::string& problem) {
-  auto made = chosen_.find(problem);
-  if (made != nullptr) {
-    now_.part.chosen.push_back(made);
+  auto implementation = chosen_.find(problem);
+  if (implementation != nullptr) {
+    now_.part.chosen.push_back(implementation);
   }
-  return made;
+  return implementation;
 }
 
 void Builder::set_chosen(
     const std::string& problem,
-    const std::shared_ptr<const Implementation>& made) {
-  now_.part.chosen.push_back(chosen_.get(problem, [&] { return made; }));
+    const std::shared_ptr<const Implementation>& implementation) {
+  now_.part.chosen.push_back(
+      chosen_.get(problem, [&] { return implementation; }));
 }
 
 bool Builder::is_at_border(const Place& from, const Place& to) const {

@@ -38,7 +38,7 @@ struct Place {
 };
 
 // All that building one node has added, in order.
-struct Made {
+struct NodeBuild {
   // A place of a value.
   struct At {
     int64_t value;
@@ -60,8 +60,8 @@ enum class Supply : uint8_t { lying, packed, owned, room, none };
 // A build of the same region for another call.
 struct Predecessor {
   Inferred inferred;
-  std::shared_ptr<const Made> constants;
-  std::vector<std::shared_ptr<const Made>> made; // of each node
+  std::shared_ptr<const NodeBuild> constants;
+  std::vector<std::shared_ptr<const NodeBuild>> nodes; // of each node
   Layout layout;
   int threads;
   bool tunes; // with a budget
@@ -227,11 +227,11 @@ class Builder : public Values {
   std::shared_ptr<const Implementation> chosen(const std::string& problem);
   void set_chosen(
       const std::string& problem,
-      const std::shared_ptr<const Implementation>& made);
+      const std::shared_ptr<const Implementation>& implementation);
   // What the implementation reads as its weights, packed once for all plans.
-  Ref packed(int64_t value, const Implementation& made);
+  Ref packed(int64_t value, const Implementation& implementation);
   // What it takes to have them.
-  Supply supply(int64_t value, const Implementation& made) const;
+  Supply supply(int64_t value, const Implementation& implementation) const;
   // The forms that a weight is packed in; empty where there are none.
   std::string forms(int64_t value) const;
   // Memory that `fill` fills from constants, once for each key of a plan, after
@@ -260,11 +260,11 @@ class Builder : public Values {
   double bytes_of(const Node& node) const;
   const Weight& weight(int64_t value) const;
   // The name of the packed weights; empty if they are used as they lie.
-  std::string form(int64_t value, const Implementation& made) const;
+  std::string form(int64_t value, const Implementation& implementation) const;
   // Writes a constant's elements in row-major order.
   Fill copy_of(int64_t constant) const;
   // What writes them.
-  Fill packing(int64_t value, const Implementation& made) const;
+  Fill packing(int64_t value, const Implementation& implementation) const;
   Ref piece_buffer(std::shared_ptr<Piece> piece);
   // Nothing goes behind the place that a constant came in.
   const Place& own_place(int64_t constant) const {
@@ -297,10 +297,10 @@ class Builder : public Values {
       const Place& to);
   // Whether the current node, built now, would add the same as before.
   bool is_repeated() const;
-  void repeat(const Made& made);
-  // Ends what is being made.
-  std::shared_ptr<const Made> made() {
-    return std::make_shared<const Made>(std::exchange(now_, {}));
+  void repeat(const NodeBuild& build);
+  // Ends the build of the current node.
+  std::shared_ptr<const NodeBuild> finish() {
+    return std::make_shared<const NodeBuild>(std::exchange(now_, {}));
   }
   // Compares what the current node did with what it did in the predecessor. If
   // that was the same in kind, values that lie elsewhere now are changed; else
@@ -308,7 +308,7 @@ class Builder : public Values {
   void follow();
   // Of a value that has the place as its best one, or as another.
   const Place& set_place(int64_t value, Place place, bool is_best);
-  void add_place(const Made::At& at);
+  void add_place(const NodeBuild::At& at);
   void touch(Ref ref) {
     buffers_.touch(ref, step());
     now_.touched.emplace_back(ref, step());
@@ -342,9 +342,9 @@ class Builder : public Values {
   double& tuning_seconds_;
   bool tunes_;
   const Predecessor* before_; // null from where this build differs in kind
-  std::shared_ptr<const Made> made_constants_;
-  std::vector<std::shared_ptr<const Made>> made_; // by each node
-  Made now_;                                      // by the current one, so far
+  std::shared_ptr<const NodeBuild> built_constants_;
+  std::vector<std::shared_ptr<const NodeBuild>> built_; // by each node
+  NodeBuild now_; // by the current one, so far
   // Of each value, the best first.
   std::vector<c10::SmallVector<std::shared_ptr<const Place>, 2>> places_;
   Buffers buffers_;

@@ -39,8 +39,8 @@ Fill reordered(Fill copy, const memory::desc& from, const memory::desc& to) {
 
 void Builder::place_constants() {
   if (before_ != nullptr) {
-    made_constants_ = before_->constants;
-    return repeat(*made_constants_);
+    built_constants_ = before_->constants;
+    return repeat(*built_constants_);
   }
   for (size_t i = 0; i < constants_.size(); ++i) {
     const auto value = description_.constants[i];
@@ -50,7 +50,7 @@ void Builder::place_constants() {
              constant_buffer(const_cast<void*>(constants_[i].const_data_ptr())),
          .strides = strides(value)});
   }
-  made_constants_ = made();
+  built_constants_ = finish();
 }
 
 Fill Builder::plain_weights(int64_t value, int64_t most) const {
@@ -97,11 +97,12 @@ const Weight& Builder::weight(int64_t value) const {
   return weights_.emplace(value, Weight(parts, of_images)).first->second;
 }
 
-std::string Builder::form(int64_t value, const Implementation& made) const {
-  if (made.pack) {
-    return ' ' + made.name;
+std::string Builder::form(int64_t value, const Implementation& implementation)
+    const {
+  if (implementation.pack) {
+    return ' ' + implementation.name;
   }
-  auto from = made.plain, to = made.weights;
+  auto from = implementation.plain, to = implementation.weights;
   if (from == to && !is_joined(value)) {
     return "";
   }
@@ -114,15 +115,16 @@ std::string Builder::form(int64_t value, const Implementation& made) const {
          std::to_string(number_of(to));
 }
 
-Supply Builder::supply(int64_t value, const Implementation& made) const {
-  const auto name = form(value, made);
+Supply Builder::supply(int64_t value, const Implementation& implementation)
+    const {
+  const auto name = form(value, implementation);
   if (name.empty()) {
     return store_->is_owned(values_[value].constant) ? Supply::owned
                                                      : Supply::lying;
   }
   const auto& of = weight(value);
   const auto& all = Forms::all();
-  const auto bytes = static_cast<int64_t>(made.weights.get_size());
+  const auto bytes = static_cast<int64_t>(implementation.weights.get_size());
   return all.has(of, name, claim_)         ? Supply::packed
          : all.has_room(of, bytes, claim_) ? Supply::room
                                            : Supply::none;
@@ -132,11 +134,12 @@ std::string Builder::forms(int64_t value) const {
   return Forms::all().list(weight(value), claim_);
 }
 
-Fill Builder::packing(int64_t value, const Implementation& made) const {
-  if (made.pack) {
-    return made.pack;
+Fill Builder::packing(int64_t value, const Implementation& implementation)
+    const {
+  if (implementation.pack) {
+    return implementation.pack;
   }
-  const auto &from = made.plain, &to = made.weights;
+  const auto &from = implementation.plain, &to = implementation.weights;
   if (const auto lying = lying_weights(value)) {
     return [from, to, lying](void* memory) {
       const auto data = lying();
@@ -146,16 +149,16 @@ Fill Builder::packing(int64_t value, const Implementation& made) const {
   return reordered(plain_weights(value), from, to);
 }
 
-Ref Builder::packed(int64_t value, const Implementation& made) {
-  const auto name = form(value, made);
+Ref Builder::packed(int64_t value, const Implementation& implementation) {
+  const auto name = form(value, implementation);
   if (name.empty()) {
     return own_place(value).ref;
   }
   auto piece = packed_.get(
       weight(value),
       name,
-      static_cast<int64_t>(made.weights.get_size()),
-      packing(value, made),
+      static_cast<int64_t>(implementation.weights.get_size()),
+      packing(value, implementation),
       [&] {
         uint64_t digest = 0;
         for (const auto part : parts_of(value)) {
@@ -165,9 +168,9 @@ Ref Builder::packed(int64_t value, const Implementation& made) {
         return digest;
       });
   Forms::all().claim(claim_, piece);
-  if (!made.pack) { // our own packing has no inverse
+  if (!implementation.pack) { // our own packing has no inverse
     now_.part.forms.push_back(
-        {parts_of(value), piece, made.plain, made.weights});
+        {parts_of(value), piece, implementation.plain, implementation.weights});
   }
   return piece_buffer(std::move(piece));
 }

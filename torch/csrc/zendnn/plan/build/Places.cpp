@@ -135,10 +135,10 @@ Place Builder::solid_blocks(int64_t value) {
 }
 
 Place Builder::own_memory(int64_t value) const {
-  if (const auto* given = find_place(value, [&](const Place& it) {
+  if (const auto* place = find_place(value, [&](const Place& it) {
         return buffers_.holder(it.ref).kind == BufferKind::input;
       })) {
-    return *given;
+    return *place;
   }
   const auto& places = places_[value];
   if (places.size() != 1 || places[0]->blocked ||
@@ -230,7 +230,7 @@ const Place& Builder::set_place(int64_t value, Place place, bool is_best) {
   return *now_.places.back().place;
 }
 
-void Builder::add_place(const Made::At& at) {
+void Builder::add_place(const NodeBuild::At& at) {
   const auto& [value, place, is_best] = at;
   auto& places = places_[value];
   places.insert(is_best ? places.begin() : places.end(), place);

@@ -187,9 +187,9 @@ void apply_rest(Builder& builder, const Node& node, size_t taken) {
 
 void copy_to_slice(Builder& builder, int64_t value) {
   const auto slice = builder.target(value);
-  const auto made = builder.place(value);
-  if (slice && slice->ref.buffer != made.ref.buffer) {
-    builder.copy(value, made, *slice);
+  const auto place = builder.place(value);
+  if (slice && slice->ref.buffer != place.ref.buffer) {
+    builder.copy(value, place, *slice);
     builder.set_place(value, *slice);
   }
 }

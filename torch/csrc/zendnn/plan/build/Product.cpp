@@ -14,13 +14,14 @@ namespace at::native::zendnn::plan {
 namespace {
 
 // Whether the scratchpad keeps within its bound; a verbose line says if not.
-bool is_affordable(const Implementation& made) {
+bool is_affordable(const Implementation& implementation) {
   const auto bytes = [](const memory::desc& desc) {
     return static_cast<int64_t>(desc.get_size());
   };
-  const auto operands =
-      bytes(made.source) + bytes(made.weights) + bytes(made.result);
-  const auto wanted = bytes(made.scratchpad);
+  const auto operands = bytes(implementation.source) +
+                        bytes(implementation.weights) +
+                        bytes(implementation.result);
+  const auto wanted = bytes(implementation.scratchpad);
   if (wanted <= scratchpad_bound(operands)) {
     return true;
   }
@@ -28,7 +29,7 @@ bool is_affordable(const Implementation& made) {
     std::printf(
         "zendnn_verbose,refuse,%s,a scratchpad of %lld bytes for %lld of "
         "operands\n",
-        made.name.c_str(),
+        implementation.name.c_str(),
         static_cast<long long>(wanted),
         static_cast<long long>(operands));
   }
@@ -120,8 +121,8 @@ void Product::build() {
       if (bias_apart_ && attached.taken > 0) {
         continue;
       }
-      if (const auto made = choose(attached, slow)) {
-        return add(*made, attached);
+      if (const auto implementation = choose(attached, slow)) {
+        return add(*implementation, attached);
       }
     }
   }
@@ -134,15 +135,15 @@ void Product::build() {
 std::vector<Implementation> Product::find(const Attached& attached, bool slow)
     const {
   std::vector<Implementation> found;
-  visit(attached.attributes, [&](const Implementation& made) {
-    if (made.is_slow && !(slow && found.empty())) {
+  visit(attached.attributes, [&](const Implementation& implementation) {
+    if (implementation.is_slow && !(slow && found.empty())) {
       return false; // all that come after it are slow
     }
-    if (is_affordable(made) &&
+    if (is_affordable(implementation) &&
         std::all_of(found.begin(), found.end(), [&](const auto& other) {
-          return are_alternatives(made, other);
+          return are_alternatives(implementation, other);
         })) {
-      found.push_back(made);
+      found.push_back(implementation);
     }
     return found.size() < most_;
   });
@@ -151,9 +152,9 @@ std::vector<Implementation> Product::find(const Attached& attached, bool slow)
 
 Implementation Product::reference(const Attached& attached) const {
   std::optional<Implementation> found;
-  visit(attached.attributes, [&](Implementation made) {
-    if (is_reference(made.name)) {
-      found = std::move(made);
+  visit(attached.attributes, [&](Implementation implementation) {
+    if (is_reference(implementation.name)) {
+      found = std::move(implementation);
     }
     return !found;
   });
@@ -177,9 +178,10 @@ std::shared_ptr<const Implementation> Product::choose(
   const auto forms = weights_ref_ ? std::string() : builder_.forms(weight);
   if (!verifies()) {
     for (const std::string& of : {forms, std::string()}) {
-      auto made = builder_.chosen(problem.str() + of);
-      if (made != nullptr && (weights_ref_ || is_served(*made, of == forms))) {
-        return made;
+      auto implementation = builder_.chosen(problem.str() + of);
+      if (implementation != nullptr &&
+          (weights_ref_ || is_served(*implementation, of == forms))) {
+        return implementation;
       }
     }
   }
@@ -189,41 +191,42 @@ std::shared_ptr<const Implementation> Product::choose(
     return nullptr;
   }
   const auto choice = fastest(attached, found, state);
-  auto made = std::make_shared<Implementation>(found[choice.index]);
-  if (made->run) { // it holds what is this node's alone
-    return made;
+  auto implementation = std::make_shared<Implementation>(found[choice.index]);
+  if (implementation->run) { // it holds what is this node's alone
+    return implementation;
   }
-  made->primitive = made->make();
+  implementation->primitive = implementation->make();
   if (choice.is_timed && choice.wrong.empty()) {
-    builder_.set_chosen(problem.str() + forms, made);
+    builder_.set_chosen(problem.str() + forms, implementation);
   }
-  return made;
+  return implementation;
 }
 
-bool Product::is_served(const Implementation& made, bool may_pack) const {
-  const auto supply = builder_.supply(tensor(node_, 1), made);
+bool Product::is_served(const Implementation& implementation, bool may_pack)
+    const {
+  const auto supply = builder_.supply(tensor(node_, 1), implementation);
   return supply <= Supply::owned || (may_pack && supply == Supply::room);
 }
 
 std::string Product::leave_out_unserved(std::vector<Implementation>& found) {
   std::string state;
   bool is_usual = true;
-  for (auto& made : found) {
-    made.supply = builder_.supply(tensor(node_, 1), made);
-    is_usual = is_usual &&
-               (made.supply == Supply::lying || made.supply == Supply::room);
-    state += "lpor-"[static_cast<size_t>(made.supply)];
+  for (auto& implementation : found) {
+    implementation.supply = builder_.supply(tensor(node_, 1), implementation);
+    is_usual = is_usual && (implementation.supply == Supply::lying ||
+                            implementation.supply == Supply::room);
+    state += "lpor-"[static_cast<size_t>(implementation.supply)];
   }
-  const auto is_served = [](const Implementation& made) {
-    return made.supply != Supply::none;
+  const auto is_served = [](const Implementation& implementation) {
+    return implementation.supply != Supply::none;
   };
   lacks_room_ =
       lacks_room_ || !std::all_of(found.begin(), found.end(), is_served);
   std::erase_if(found, std::not_fn(is_served));
   // Untimed, the first one serves.
   std::stable_partition(
-      found.begin(), found.end(), [](const Implementation& made) {
-        return made.supply == Supply::packed;
+      found.begin(), found.end(), [](const Implementation& implementation) {
+        return implementation.supply == Supply::packed;
       });
   return is_usual ? "" : " packed " + state;
 }
@@ -280,19 +283,19 @@ Choice Product::fastest(
   std::vector<Candidate> candidates;
   const bool is_first = builder_.forms(weight).empty();
   // What is packed takes the place of weights that the plan owns.
-  const bool is_owned =
-      std::any_of(found.begin(), found.end(), [](const Implementation& made) {
-        return made.supply == Supply::owned;
+  const bool is_owned = std::any_of(
+      found.begin(), found.end(), [](const Implementation& implementation) {
+        return implementation.supply == Supply::owned;
       });
-  for (const auto& made : found) {
-    candidates.push_back(trial.candidate(made));
-    if (made.supply == Supply::room) {
+  for (const auto& implementation : found) {
+    candidates.push_back(trial.candidate(implementation));
+    if (implementation.supply == Supply::room) {
       // Nearly all convolutions read packed weights.
       candidates.back().handicap = !is_first ? kWorthAnother
                                    : is_owned || !window_.empty()
                                        ? 1
                                        : kWorthPacking;
-    } else if (made.supply == Supply::owned) {
+    } else if (implementation.supply == Supply::owned) {
       candidates.back().handicap = kWorthAnother;
     }
   }
@@ -305,45 +308,52 @@ Choice Product::fastest(
       state);
 }
 
-void Product::add(const Implementation& made, const Attached& attached) {
+void Product::add(
+    const Implementation& implementation,
+    const Attached& attached) {
   const auto output = node_.output(), weight = tensor(node_, 1);
   auto arguments = attached.read();
-  const auto source = source_ref_
-                          ? source_ref_
-                          : builder_.in_layout(tensor(node_, 0), made.source);
+  const auto source =
+      source_ref_ ? source_ref_
+                  : builder_.in_layout(tensor(node_, 0), implementation.source);
   const auto weights =
-      weights_ref_ ? weights_ref_ : builder_.packed(weight, made);
+      weights_ref_ ? weights_ref_ : builder_.packed(weight, implementation);
   if (place_) {
     builder_.set_place(output, *place_);
-  } else if (made.result.get_dims() == builder_.sizes(output)) {
-    builder_.make(output, made.result);
+  } else if (implementation.result.get_dims() == builder_.sizes(output)) {
+    builder_.make(output, implementation.result);
   } else { // the rows of all its matrices
     builder_.make_dense(output);
   }
   arguments.insert(
       arguments.end(),
-      {{ZENDNN_ARG_SRC, made.source, source},
-       {ZENDNN_ARG_WEIGHTS, made.weights, weights},
-       {ZENDNN_ARG_DST, made.result, builder_.place(output).ref}});
+      {{ZENDNN_ARG_SRC, implementation.source, source},
+       {ZENDNN_ARG_WEIGHTS, implementation.weights, weights},
+       {ZENDNN_ARG_DST, implementation.result, builder_.place(output).ref}});
   if (!bias_.is_zero()) {
     arguments.push_back(
-        {ZENDNN_ARG_BIAS, made.bias, builder_.dense(tensor(node_, 2)).ref});
+        {ZENDNN_ARG_BIAS,
+         implementation.bias,
+         builder_.dense(tensor(node_, 2)).ref});
   }
   const auto flops =
       2. * static_cast<double>(count(builder_.sizes(output)) * depth_);
-  if (made.run) {
-    const auto bytes = static_cast<int64_t>(made.scratchpad.get_size());
+  if (implementation.run) {
+    const auto bytes =
+        static_cast<int64_t>(implementation.scratchpad.get_size());
     arguments.push_back(
-        {ZENDNN_ARG_SCRATCHPAD, made.scratchpad, builder_.scratch(bytes)});
+        {ZENDNN_ARG_SCRATCHPAD,
+         implementation.scratchpad,
+         builder_.scratch(bytes)});
     std::vector<Ref> touched;
     for (const auto& argument : arguments) {
       touched.push_back(argument.ref);
     }
     builder_.add_kernel(
         node_,
-        made.name,
+        implementation.name,
         touched,
-        [run = made.run, arguments](const Frame& frame) {
+        [run = implementation.run, arguments](const Frame& frame) {
           run([&](int index) -> void* {
             const auto found = std::find_if(
                 arguments.begin(), arguments.end(), [&](const auto& argument) {
@@ -355,7 +365,11 @@ void Product::add(const Implementation& made, const Attached& attached) {
         flops);
   } else {
     builder_.add_primitive(
-        node_, made.primitive, made.name, std::move(arguments), flops);
+        node_,
+        implementation.primitive,
+        implementation.name,
+        std::move(arguments),
+        flops);
   }
   if (bias_apart_) {
     add_to_channels(builder_, node_, tensor(node_, 2), output);

@@ -139,7 +139,7 @@ class Product {
   // that neighbours share.
   std::string key(const Attached& attached, bool about) const;
   // Whether its weights need no memory, or may have it and get it.
-  bool is_served(const Implementation& made, bool may_pack) const;
+  bool is_served(const Implementation& implementation, bool may_pack) const;
   // Leaves out those whose weights get no memory, and puts those that are
   // packed first. Returns what a choice between the others depends on, nothing
   // for a weight that is neither packed yet nor the plan's alone.
@@ -150,7 +150,7 @@ class Product {
       const std::string& state);
   Trial trial(const Attached& attached) const;
   Implementation reference(const Attached& attached) const;
-  void add(const Implementation& made, const Attached& attached);
+  void add(const Implementation& implementation, const Attached& attached);
 };
 
 // The most bytes of scratchpad that a primitive may have whose operands take so

@@ -101,8 +101,8 @@ class Worker {
 std::atomic<Worker*> the_worker{nullptr};
 
 Worker& worker() {
-  static std::once_flag made;
-  std::call_once(made, [] {
+  static std::once_flag once;
+  std::call_once(once, [] {
     the_worker = new Worker;
     // A child has copies of all locks and none of the threads.
     pthread_atfork(
@@ -121,8 +121,8 @@ void give(const void* owner, std::function<void()> task) {
 }
 
 void forget(const void* owner) {
-  if (auto* const made = the_worker.load()) {
-    made->forget(owner);
+  if (auto* const worker = the_worker.load()) {
+    worker->forget(owner);
   }
 }
 

@@ -122,7 +122,7 @@ void ConstantStore::bring_back(int64_t index) {
 
 Tensors ConstantStore::whole() {
   const std::lock_guard lock(mutex_);
-  Tensors given;
+  Tensors results;
   for (size_t i = 0; i < constants_.size(); ++i) {
     const auto& constant = constants_[i];
     if (const auto& form = kept_[i]) {
@@ -131,22 +131,22 @@ Tensors ConstantStore::whole() {
         return part == static_cast<int64_t>(i) ? copy.mutable_data_ptr()
                                                : nullptr;
       });
-      given.push_back(std::move(copy));
+      results.push_back(std::move(copy));
     } else {
-      given.push_back(handed_out(static_cast<int64_t>(i)));
+      results.push_back(handed_out(static_cast<int64_t>(i)));
     }
   }
-  return given;
+  return results;
 }
 
 Tensors ConstantStore::restored() {
   const std::lock_guard lock(mutex_);
-  Tensors given;
+  Tensors results;
   for (size_t i = 0; i < constants_.size(); ++i) {
     bring_back(static_cast<int64_t>(i));
-    given.push_back(handed_out(static_cast<int64_t>(i)));
+    results.push_back(handed_out(static_cast<int64_t>(i)));
   }
-  return given;
+  return results;
 }
 
 Tensor ConstantStore::handed_out(int64_t index) {

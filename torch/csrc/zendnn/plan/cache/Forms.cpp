@@ -146,12 +146,12 @@ std::shared_ptr<Piece> Forms::get(
       return piece;
     }
   }
-  auto made = std::make_shared<Piece>(bytes, std::move(fill), weight, form);
-  made->digest_ = digest;
+  auto result = std::make_shared<Piece>(bytes, std::move(fill), weight, form);
+  result->digest_ = digest;
   std::erase_if(pieces, [](const auto& piece) { return piece.expired(); });
-  pieces.push_back(made);
+  pieces.push_back(result);
   sweep();
-  return made;
+  return result;
 }
 
 void Forms::sweep() {

@@ -25,7 +25,7 @@ void Piece::fill() {
 
 std::shared_ptr<Piece>
 Packed::get(const std::string& key, int64_t bytes, Fill fill) {
-  return made_.get(
+  return pieces_.get(
       key, [&] { return std::make_shared<Piece>(bytes, std::move(fill)); });
 }
 
@@ -35,7 +35,7 @@ std::shared_ptr<Piece> Packed::get(
     int64_t bytes,
     Fill fill,
     const std::function<uint64_t()>& digest) {
-  return made_.get(weight.text + form, [&] {
+  return pieces_.get(weight.text + form, [&] {
     return Forms::all().get(weight, form, bytes, std::move(fill), digest());
   });
 }
@@ -103,7 +103,7 @@ size_t number_of(const ::zendnn::memory::desc& layout) {
 
 int64_t Packed::bytes() const {
   int64_t held = 0;
-  made_.visit([&](const Piece& piece) { held += piece.bytes(); });
+  pieces_.visit([&](const Piece& piece) { held += piece.bytes(); });
   return held;
 }
 

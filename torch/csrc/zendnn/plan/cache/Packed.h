@@ -101,11 +101,11 @@ class Packed {
   int64_t bytes() const;
   // Forgets what no executable holds.
   void trim() {
-    made_.trim();
+    pieces_.trim();
   }
 
  private:
-  Shared<Piece> made_;
+  Shared<Piece> pieces_;
 };
 
 // Compares with the threads of the caller.

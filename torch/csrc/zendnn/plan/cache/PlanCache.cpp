@@ -71,12 +71,12 @@ continued(const Call& first, const Call& second, const Call& third) {
   for (size_t i = 0; i < third.inputs.size(); ++i) {
     const auto &a = first.inputs[i], &b = second.inputs[i],
                &c = third.inputs[i];
-    auto& made = next.inputs.emplace_back();
-    made.dtype = c.dtype;
+    auto& input = next.inputs.emplace_back();
+    input.dtype = c.dtype;
     if (a.dtype != c.dtype || b.dtype != c.dtype ||
-        !extrapolate(a.sizes, b.sizes, c.sizes, /*least=*/1, made.sizes) ||
+        !extrapolate(a.sizes, b.sizes, c.sizes, /*least=*/1, input.sizes) ||
         !extrapolate(
-            a.strides, b.strides, c.strides, /*least=*/0, made.strides)) {
+            a.strides, b.strides, c.strides, /*least=*/0, input.strides)) {
       return nullptr;
     }
   }

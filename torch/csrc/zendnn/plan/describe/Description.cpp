@@ -176,7 +176,7 @@ class Parser {
     if (equals == View::npos) {
       throw Refused("'" + std::string(line) + "' is not understood");
     }
-    const auto made = split(line.substr(0, equals), ',');
+    const auto outputs = split(line.substr(0, equals), ',');
     const auto rest = trim(line.substr(equals + 3));
     if (rest.starts_with("input ")) {
       const auto kind = trim(rest.substr(6));
@@ -186,22 +186,22 @@ class Parser {
       if (!is_number && kind.substr(0, space) != "tensor") {
         throw Refused("there is no input '" + std::string(kind) + "'");
       }
-      region_.inputs.push_back({make(only(made)), is_number});
+      region_.inputs.push_back({make(only(outputs)), is_number});
       read(dtype, region_.inputs.back().dtype);
     } else if (rest.starts_with("constant ")) {
       const auto index = to_number<size_t>(trim(rest.substr(9)));
       if (index != region_.constants.size()) {
         throw Refused("constants are not in order");
       }
-      region_.constants.push_back(make(only(made)));
+      region_.constants.push_back(make(only(outputs)));
     } else {
-      read_node(made, rest, label);
+      read_node(outputs, rest, label);
     }
   }
 
-  void read_node(const std::vector<View>& made, View text, View label) {
+  void read_node(const std::vector<View>& outputs, View text, View label) {
     const auto open = text.find('('), close = text.find(')');
-    if (open == View::npos || close == View::npos || made.empty()) {
+    if (open == View::npos || close == View::npos || outputs.empty()) {
       throw Refused("'" + std::string(text) + "' is not an operator");
     }
     Node node{.op = op_named(trim(text.substr(0, open)))};
@@ -239,7 +239,7 @@ class Parser {
       throw Refused(
           name_of(node.op) + " by '" + name_of(pair->algorithm) + "'");
     }
-    for (const auto name : made) {
+    for (const auto name : outputs) {
       node.outputs.push_back(make(name));
     }
     region_.nodes.push_back(std::move(node));

@@ -95,8 +95,8 @@ std::vector<Node> as_multiplication(Values& values, const Node& node) {
   auto product = combine(kernels::Binary::mul, tensor(node, 0), row, node, 0);
   product.outputs = node.outputs;
   nodes.push_back(std::move(product));
-  for (const auto& made : nodes) {
-    row_of(made.op).infer(values, made);
+  for (const auto& lowered : nodes) {
+    row_of(lowered.op).infer(values, lowered);
   }
   return nodes;
 }

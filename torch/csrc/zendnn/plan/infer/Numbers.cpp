@@ -86,13 +86,13 @@ bool Conditions::Range::holds(const Integers& numbers) const {
   return value && *value >= least && *value <= most;
 }
 
-bool Conditions::hold(const Integers& built, const Integers& given) const {
+bool Conditions::hold(const Integers& built, const Integers& numbers) const {
   return std::all_of(
              fixed.begin(),
              fixed.end(),
-             [&](size_t index) { return built[index] == given[index]; }) &&
+             [&](size_t index) { return built[index] == numbers[index]; }) &&
          std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
-           return range.holds(given);
+           return range.holds(numbers);
          });
 }
 

@@ -41,7 +41,7 @@ struct Conditions {
   void fix(const Number& number);
   void keep(const Range& range);
   // Whether what was built for some numbers serves others.
-  bool hold(const Integers& built, const Integers& given) const;
+  bool hold(const Integers& built, const Integers& numbers) const;
 };
 
 } // namespace at::native::zendnn::plan

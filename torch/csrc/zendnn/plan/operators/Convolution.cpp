@@ -67,8 +67,8 @@ memory::desc image_layout(const Builder& builder, int64_t value) {
 }
 
 // ZenDNN's others compute whole blocks of channels for each group.
-bool is_for_depthwise(const Implementation& made) {
-  return made.name.find("dw") != std::string::npos;
+bool is_for_depthwise(const Implementation& implementation) {
+  return implementation.name.find("dw") != std::string::npos;
 }
 
 class Convolution : public Product {
@@ -144,18 +144,19 @@ class Convolution : public Product {
     visit_primitives<Run>(
         "",
         weights_,
-        [&](Implementation made) {
+        [&](Implementation implementation) {
           // Its transposed convolution by a convolution's gradient ignores the
           // strides of a given place and writes beyond it.
-          if (place_ && made.name.starts_with("conv:any+")) {
+          if (place_ && implementation.name.starts_with("conv:any+")) {
             return true;
           }
           // A convolution's gradient applies post-ops one element at a time.
-          made.is_slow = made.is_slow ||
-                         made.name.find("gemm:") != std::string::npos ||
-                         (made.name.starts_with("conv:any+") &&
-                          attributes.get_post_ops().len() > 0);
-          return visit(std::move(made));
+          implementation.is_slow =
+              implementation.is_slow ||
+              implementation.name.find("gemm:") != std::string::npos ||
+              (implementation.name.starts_with("conv:any+") &&
+               attributes.get_post_ops().len() > 0);
+          return visit(std::move(implementation));
         },
         prop_kind::forward_inference,
         w_.transposed ? algorithm::deconvolution_direct

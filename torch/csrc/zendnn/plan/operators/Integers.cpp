@@ -96,13 +96,14 @@ void build_pair(Builder& builder, const Node& node) {
 void infer_cumsum(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto from = values.dtype(input);
-  const auto made =
+  const auto result =
       pair_type(from) == PairType::float32 ? from : c10::ScalarType::Long;
-  if (from == kBFloat16 || dtype_made(node.as<attr::cumsum>().dtype) != made) {
+  if (from == kBFloat16 ||
+      dtype_made(node.as<attr::cumsum>().dtype) != result) {
     refuse(std::string("a running sum of ") + c10::toString(from));
   }
   wrap(node.as<attr::cumsum>().dim, std::ssize(values.sizes(input)));
-  values.set_type(node.output(), values.sizes(input), made);
+  values.set_type(node.output(), values.sizes(input), result);
 }
 
 void build_cumsum(Builder& builder, const Node& node) {
@@ -135,10 +136,10 @@ void build_arange(Builder& builder, const Node& node) {
   const auto step = builder.number(node.inputs[2]);
   const auto length = builder.sizes(node.output())[0];
   builder.add_kernel(node, "arange", {to.ref}, [=](const Frame& frame) {
-    auto* const made = frame.at<int64_t>(to.ref);
+    auto* const result = frame.at<int64_t>(to.ref);
     auto next = static_cast<uint64_t>(frame.value(start));
     for (int64_t i = 0; i < length; ++i, next += step) {
-      made[i] = static_cast<int64_t>(next);
+      result[i] = static_cast<int64_t>(next);
     }
   });
 }

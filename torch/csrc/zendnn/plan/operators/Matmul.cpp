@@ -357,19 +357,20 @@ class Linear : public MatrixProduct {
       const override {
     const auto type = weights_.get_data_type();
     const bool wide = uses(Isa::avx512);
-    const auto visit_some = [&](const Implementation& made) {
-      return (wide && made.name.find("avx2") != std::string::npos) ||
-             visit(made);
+    const auto visit_some = [&](const Implementation& implementation) {
+      return (wide && implementation.name.find("avx2") != std::string::npos) ||
+             visit(implementation);
     };
     const auto attempt =
         [&](const char* kind, const memory::desc& weights, const Visit& visit) {
           visit_matmuls(kind, weights, attributes, visit);
         };
-    const auto visit_packed = [&](Implementation made) {
-      const auto& name = made.implementation;
-      made.is_slow = made.is_slow || name.starts_with("gemm:") ||
-                     name.starts_with("x64:gemm:");
-      return visit_some(made);
+    const auto visit_packed = [&](Implementation implementation) {
+      const auto& name = implementation.implementation;
+      implementation.is_slow = implementation.is_slow ||
+                               name.starts_with("gemm:") ||
+                               name.starts_with("x64:gemm:");
+      return visit_some(implementation);
     };
     attempt("matmul packed ", any_layout(weights_), visit_packed);
     for (const auto& panels : kPanels) {
@@ -379,8 +380,8 @@ class Linear : public MatrixProduct {
         attempt(
             panels.kind,
             {weights_.get_dims(), type, tag},
-            [&](const Implementation& made) {
-              visit_some(made);
+            [&](const Implementation& implementation) {
+              visit_some(implementation);
               return false; // ours, unless it does not take the layer
             });
       }
@@ -423,10 +424,11 @@ class Linear : public MatrixProduct {
       const std::vector<Implementation>& of_whole) const override {
     std::vector<Implementation> found;
     const auto visit_same = [&](const Implementation& whole) {
-      return [&](Implementation made) {
-        const bool is_same = made.implementation == whole.implementation;
+      return [&](Implementation implementation) {
+        const bool is_same =
+            implementation.implementation == whole.implementation;
         if (is_same) {
-          found.push_back(std::move(made));
+          found.push_back(std::move(implementation));
         }
         return !is_same;
       };

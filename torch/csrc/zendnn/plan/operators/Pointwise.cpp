@@ -130,7 +130,7 @@ void add_binary_primitive(
     chain.append_eltwise(as.kind, as.alpha, as.beta);
     attributes.set_post_ops(chain);
   }
-  const ::zendnn::binary::primitive_desc made(
+  const ::zendnn::binary::primitive_desc desc(
       adeep::engine::cpu_engine(),
       row_of(algorithm).kind,
       left.first,
@@ -139,8 +139,8 @@ void add_binary_primitive(
       attributes);
   builder.add_primitive(
       node,
-      ::zendnn::binary(made),
-      std::string("binary ") + made.impl_info_str(),
+      ::zendnn::binary(desc),
+      std::string("binary ") + desc.impl_info_str(),
       {{ZENDNN_ARG_SRC_0, left.first, left.second},
        {ZENDNN_ARG_SRC_1, right.first, right.second},
        {ZENDNN_ARG_DST, *to.blocked, to.ref}});
@@ -216,10 +216,10 @@ void add_binary_kernel(
 } // namespace
 
 void Pointwise::run(const Frame& frame) const {
-  std::array<kernels::PointwisePlace, kernels::kMostPlaces> given;
+  std::array<kernels::PointwisePlace, kernels::kMostPlaces> arguments;
   for (size_t i = 0; i < places.size(); ++i) {
     const auto& place = places[i];
-    given[i] = {
+    arguments[i] = {
         .data = place.is_kept_in_memory ? frame.at(place.ref) : nullptr,
         .strides = place.strides.data(),
         .itemsize = item_size(place.spec.dtype)};
@@ -227,7 +227,7 @@ void Pointwise::run(const Frame& frame) const {
   kernels::pointwise(
       {.instructions = instructions.data(),
        .count = std::ssize(instructions),
-       .places = given.data(),
+       .places = arguments.data(),
        .num_places = std::ssize(places),
        .sizes = sizes.data(),
        .ndim = std::ssize(sizes)});
@@ -280,7 +280,7 @@ void add_eltwise(
     const Place& to) {
   if (to.blocked) {
     const auto as = function_of(function);
-    const ::zendnn::eltwise_forward::primitive_desc made(
+    const ::zendnn::eltwise_forward::primitive_desc desc(
         adeep::engine::cpu_engine(),
         ::zendnn::prop_kind::forward_inference,
         as.kind,
@@ -291,8 +291,8 @@ void add_eltwise(
         user_scratchpad());
     builder.add_primitive(
         node,
-        ::zendnn::eltwise_forward(made),
-        std::string("eltwise ") + made.impl_info_str(),
+        ::zendnn::eltwise_forward(desc),
+        std::string("eltwise ") + desc.impl_info_str(),
         {{ZENDNN_ARG_SRC, *to.blocked, from.ref},
          {ZENDNN_ARG_DST, *to.blocked, to.ref}});
     return;
@@ -437,7 +437,7 @@ void build_prelu(Builder& builder, const Node& node) {
   const auto layout = builder.describe(input, from);
   const auto slope_layout = channel_vector(
       count(builder.sizes(slope)), type_of(builder.dtype(slope)), layout);
-  const ::zendnn::prelu_forward::primitive_desc made(
+  const ::zendnn::prelu_forward::primitive_desc desc(
       adeep::engine::cpu_engine(),
       ::zendnn::prop_kind::forward_inference,
       layout,
@@ -447,8 +447,8 @@ void build_prelu(Builder& builder, const Node& node) {
   const auto to = builder.make(output, layout);
   builder.add_primitive(
       node,
-      ::zendnn::prelu_forward(made),
-      std::string("prelu ") + made.impl_info_str(),
+      ::zendnn::prelu_forward(desc),
+      std::string("prelu ") + desc.impl_info_str(),
       {{ZENDNN_ARG_SRC, layout, from.ref},
        {ZENDNN_ARG_WEIGHTS, slope_layout, builder.dense(slope).ref},
        {ZENDNN_ARG_DST, layout, to.ref}});

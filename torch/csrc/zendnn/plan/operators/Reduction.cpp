@@ -315,24 +315,24 @@ void build_pool(Builder& builder, const Node& node) {
         p.after,
         user_scratchpad());
   };
-  std::optional<Run::primitive_desc> made;
+  std::optional<Run::primitive_desc> desc;
   auto slice = builder.target(output);
   if (slice) {
     try {
-      made = describe(builder.describe(output, *slice));
+      desc = describe(builder.describe(output, *slice));
     } catch (const ::zendnn::error&) { // which does not write there
     }
-    if (!made || is_reference(made->impl_info_str())) {
-      made.reset(); // a copy is cheaper
+    if (!desc || is_reference(desc->impl_info_str())) {
+      desc.reset(); // a copy is cheaper
       slice.reset();
     }
   }
-  if (!made) {
+  if (!desc) {
     const memory::desc any(
         out, source.get_data_type(), memory::format_tag::any);
-    made = describe(from.blocked ? any : layout_like(builder, output, from));
+    desc = describe(from.blocked ? any : layout_like(builder, output, from));
   }
-  const std::string implementation = made->impl_info_str();
+  const std::string implementation = desc->impl_info_str();
   if (implementation.starts_with("simple_nchw") &&
       pool_planes(builder, node, p, from)) {
     return;
@@ -340,14 +340,14 @@ void build_pool(Builder& builder, const Node& node) {
   if (slice) {
     builder.set_place(output, *slice);
   } else {
-    builder.make(output, made->dst_desc());
+    builder.make(output, desc->dst_desc());
   }
   builder.add_primitive(
       node,
-      Run(*made),
+      Run(*desc),
       "pooling " + implementation,
       {{ZENDNN_ARG_SRC, source, from.ref},
-       {ZENDNN_ARG_DST, made->dst_desc(), builder.place(output).ref}});
+       {ZENDNN_ARG_DST, desc->dst_desc(), builder.place(output).ref}});
   copy_to_slice(builder, output);
 }
 

@@ -66,11 +66,11 @@ int64_t row_of(int64_t index, int64_t dim, int64_t size, bool wraps) {
 } // namespace
 
 std::set<size_t> states_of(const Description& region) {
-  std::map<int64_t, size_t> given; // by value, views and written ones too
+  std::map<int64_t, size_t> sources; // by value, views and written ones too
   size_t tensors = 0;
   for (const auto& input : region.inputs) {
     if (!input.is_number) {
-      given.emplace(input.value, tensors++);
+      sources.emplace(input.value, tensors++);
     }
   }
   std::set<size_t> states;
@@ -80,12 +80,12 @@ std::set<size_t> states_of(const Description& region) {
         node.inputs.front().kind != Operand::Kind::value) {
       continue;
     }
-    const auto whole = given.find(node.inputs.front().index);
-    if (whole == given.end() || !(op.is_view || op.writes)) {
+    const auto whole = sources.find(node.inputs.front().index);
+    if (whole == sources.end() || !(op.is_view || op.writes)) {
       continue;
     }
     for (const auto output : node.outputs) {
-      given.emplace(output, whole->second);
+      sources.emplace(output, whole->second);
     }
     if (op.writes) {
       states.insert(whole->second);

@@ -270,9 +270,9 @@ make_view(const Values& values, const Node& node, const Dims& strides) {
   const auto moving = find_moving(values, node);
   const auto numbers = view_numbers(values, node, moving);
   try {
-    Geometry made{values.sizes(input), strides};
-    apply_view(node.op, made, numbers);
-    std::optional<Number> offset = Number{made.offset};
+    Geometry geometry{values.sizes(input), strides};
+    apply_view(node.op, geometry, numbers);
+    std::optional<Number> offset = Number{geometry.offset};
     if (moving) {
       offset = sum(*offset, moving->start, strides[moving->dim]);
     }
@@ -281,7 +281,10 @@ make_view(const Values& values, const Node& node, const Dims& strides) {
       refuse("a view beyond 64 bits");
     }
     return {
-        std::move(made.sizes), std::move(made.strides), *offset, made.copied};
+        std::move(geometry.sizes),
+        std::move(geometry.strides),
+        *offset,
+        geometry.copied};
   } catch (const c10::Error& error) {
     refuse(error.what_without_backtrace());
   }
@@ -289,12 +292,12 @@ make_view(const Values& values, const Node& node, const Dims& strides) {
 
 void infer_view(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto made = make_view(values, node, values.strides(input));
+  const auto view = make_view(values, node, values.strides(input));
   values.set_type(
       node.output(),
-      made.sizes,
+      view.sizes,
       values.dtype(input),
-      node.op == Op::contiguous ? row_major_strides(made.sizes) : made.strides);
+      node.op == Op::contiguous ? row_major_strides(view.sizes) : view.strides);
 }
 
 void build_view(Builder& builder, const Node& node) {
@@ -304,14 +307,14 @@ void build_view(Builder& builder, const Node& node) {
     return;
   }
   auto from = builder.strided(input);
-  auto made = make_view(builder, node, from.strides);
-  if (made.copied) {
+  auto view = make_view(builder, node, from.strides);
+  if (view.copied) {
     from = builder.dense(input);
-    made = make_view(builder, node, from.strides);
+    view = make_view(builder, node, from.strides);
   }
   builder.set_place(
       output,
-      {.ref = builder.moved(from.ref, made.offset), .strides = made.strides});
+      {.ref = builder.moved(from.ref, view.offset), .strides = view.strides});
 }
 
 void infer_split(Values& values, const Node& node) {

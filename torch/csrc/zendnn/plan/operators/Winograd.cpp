@@ -95,7 +95,7 @@ void add_winograd(
   if (use != "2" && !kernels::winograd_takes(args)) {
     return;
   }
-  Implementation made{
+  Implementation implementation{
       .source = {in, memory::data_type::f32, channels_last_strides(in)},
       .weights = bytes(kernels::winograd_packed_bytes(unpacked)),
       .bias = found[0].bias,
@@ -126,7 +126,7 @@ void add_winograd(
   if (use == "2") {
     found.clear();
   }
-  found.push_back(std::move(made));
+  found.push_back(std::move(implementation));
 }
 
 } // namespace at::native::zendnn::plan

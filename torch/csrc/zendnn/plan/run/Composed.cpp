@@ -1,4 +1,4 @@
-// The operators for which the table names no mapping to one of torch's:
+// Operators that torch computes, but not by the first mapping of their rows:
 // composed of several of torch's operators, or with other arguments.
 #include <torch/csrc/zendnn/plan/describe/Functions.h>
 #include <torch/csrc/zendnn/plan/describe/Operators.h>

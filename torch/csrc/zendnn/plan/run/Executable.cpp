@@ -43,12 +43,12 @@ Event event_of(const Step& step, size_t index) {
 
 // What the profiler reads sizes and dtypes from; without elements.
 std::vector<c10::IValue> stand_ins(const std::vector<TensorSpec>& operands) {
-  std::vector<c10::IValue> made;
+  std::vector<c10::IValue> results;
   for (const auto& operand : operands) {
-    made.emplace_back(Tensor(at::detail::empty_strided_meta(
+    results.emplace_back(Tensor(at::detail::empty_strided_meta(
         operand.sizes, operand.strides, operand.dtype)));
   }
-  return made;
+  return results;
 }
 
 } // namespace
@@ -69,7 +69,7 @@ class ArgumentPool {
  public:
   struct Arguments {
     std::vector<memory> memories;
-    std::vector<zendnn_exec_arg_t> given;
+    std::vector<zendnn_exec_arg_t> list;
   };
 
   std::unique_ptr<Arguments> take(const Step& step) {
@@ -85,7 +85,7 @@ class ArgumentPool {
     for (const auto& [index, desc, ref] : step.arguments) {
       const auto& engine = adeep::engine::cpu_engine();
       arguments->memories.emplace_back(desc, engine, nullptr);
-      arguments->given.push_back({index, arguments->memories.back().get()});
+      arguments->list.push_back({index, arguments->memories.back().get()});
     }
     return arguments;
   }
@@ -156,9 +156,9 @@ class Executable::Instance {
     refresh();
     const auto ranges =
         at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
-    const bool told = listening() || (ranges && !route::is_alone(*ranges));
+    const bool reports = listening() || (ranges && !route::is_alone(*ranges));
     for (size_t i = 0; i < program_.steps.size(); ++i) {
-      told ? tell_step(i) : run_step(i);
+      reports ? tell_step(i) : run_step(i);
     }
     arena_.reset();
     return std::exchange(results_, {});
@@ -205,7 +205,7 @@ class Executable::Instance {
           "zendnn::" + step.implementation,
           c10::ArrayRef<const c10::IValue>(operands.data(), operands.size()));
     }
-    const Operation told(event_of(step, index));
+    const Operation operation(event_of(step, index));
     run_step(index);
   }
 
@@ -218,7 +218,7 @@ class Executable::Instance {
       step.kernel(frame_);
       return;
     }
-    const auto& arguments = arguments_[index].second->given;
+    const auto& arguments = arguments_[index].second->list;
     const auto status = zendnn_primitive_execute(
         step.primitive.get(),
         adeep::stream::default_stream().get(),
@@ -246,8 +246,8 @@ class Executable::Instance {
 };
 
 Executable::Executable(Program program) : program_(std::move(program)) {
-  static std::atomic<uint64_t> made{0};
-  id_ = ++made;
+  static std::atomic<uint64_t> count{0};
+  id_ = ++count;
 }
 
 Executable::~Executable() = default;

@@ -47,6 +47,7 @@ class TorchCall {
   // Returns the first result of a call with these values, in the order of the
   // names.
   c10::IValue operator()(std::initializer_list<c10::IValue> values) const {
+    TORCH_INTERNAL_ASSERT_DEBUG_ONLY(values.size() == places_.size());
     auto stack = defaults_;
     auto place = places_.begin();
     for (const auto& value : values) {

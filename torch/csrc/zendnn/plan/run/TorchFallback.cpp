@@ -1,4 +1,4 @@
-// The operators that plans refuse for some shapes, in torch's own functions.
+// Leaves nodes that a plan refuses to torch, each as one step.
 #include <torch/csrc/zendnn/plan/describe/Operators.h>
 #include <torch/csrc/zendnn/plan/run/Interpreter.h>
 #include <torch/csrc/zendnn/plan/run/TorchFallback.h>
@@ -74,7 +74,7 @@ bool is_about_memory(const c10::Error& error) {
              .find("DefaultCPUAllocator") != std::string_view::npos;
 }
 
-bool is_channels_last(const TensorSpec& spec) {
+bool lies_channels_last(const TensorSpec& spec) {
   const auto& [sizes, strides, dtype] = spec;
   return sizes.size() >= 4 && sizes.size() <= 5 &&
          !is_row_major(sizes, strides) &&
@@ -99,7 +99,7 @@ struct View {
 // and so how it rounds.
 Place as_in_torch(Builder& builder, int64_t value) {
   const auto& spec = builder.spec(value);
-  if (is_channels_last(spec)) {
+  if (lies_channels_last(spec)) {
     return {
         .ref = builder.in_layout(value, layout_of(spec)),
         .strides = spec.strides};
@@ -194,7 +194,7 @@ void build_by_torch(Builder& builder, const Node& node) {
     }
   }
   const auto& spec = node.fallback->result;
-  const auto to = is_channels_last(spec)
+  const auto to = lies_channels_last(spec)
                       ? builder.make(node.output(), layout_of(spec))
                       : builder.make_dense(node.output());
   places[node.output()] = to;

@@ -6,7 +6,6 @@
 #include <torch/csrc/zendnn/plan/describe/Description.h>
 #include <torch/csrc/zendnn/plan/infer/Layouts.h>
 
-#include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <functional>

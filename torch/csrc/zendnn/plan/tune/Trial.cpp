@@ -193,23 +193,25 @@ void* Trial::destination(const memory::desc& desc) {
   return data;
 }
 
-std::shared_ptr<void> Trial::weights(const Implementation& made) {
-  if (!made.pack && made.plain == made.weights && lying_) {
+std::shared_ptr<void> Trial::weights(const Implementation& implementation) {
+  if (!implementation.pack && implementation.plain == implementation.weights &&
+      lying_) {
     return std::const_pointer_cast<void>(lying_()); // nothing writes to them
   }
-  auto memory = allocate(bytes_of(made.weights));
+  auto memory = allocate(bytes_of(implementation.weights));
   auto* const data = memory.get();
-  if (made.pack) {
-    made.pack(data);
-  } else if (made.plain == made.weights) {
+  if (implementation.pack) {
+    implementation.pack(data);
+  } else if (implementation.plain == implementation.weights) {
     weights_(data);
   } else if (lying_) {
     const auto lying = lying_();
-    reorder_now(made.plain, lying.get(), made.weights, data);
+    reorder_now(
+        implementation.plain, lying.get(), implementation.weights, data);
   } else {
     auto* plain = at(kPlain, bytes_of(plain_));
     weights_(plain);
-    reorder_now(made.plain, plain, made.weights, data);
+    reorder_now(implementation.plain, plain, implementation.weights, data);
     pieces_.erase(kPlain);
   }
   return memory;
@@ -221,7 +223,7 @@ Outcome Trial::judge(const Implementation& reference) {
   return outcome;
 }
 
-Candidate Trial::candidate(const Implementation& made) {
+Candidate Trial::candidate(const Implementation& implementation) {
   struct Call {
     ::zendnn::primitive primitive;
     std::unordered_map<int, memory> arguments;
@@ -234,21 +236,21 @@ Candidate Trial::candidate(const Implementation& made) {
     }
   };
   const auto call = std::make_shared<Call>();
-  result_ = result_.is_zero() ? made.result : result_;
-  const auto run = [call, &made] {
-    if (made.run) {
-      made.run([&](int argument) { return call->address(argument); });
+  result_ = result_.is_zero() ? implementation.result : result_;
+  const auto run = [call, &implementation] {
+    if (implementation.run) {
+      implementation.run([&](int argument) { return call->address(argument); });
     } else {
       call->primitive.execute(adeep::stream::default_stream(), call->arguments);
     }
   };
   // A choice that is known already needs none.
-  const auto assemble = [call, &made] {
-    if (made.make && !call->primitive) {
-      call->primitive = made.make();
+  const auto assemble = [call, &implementation] {
+    if (implementation.make && !call->primitive) {
+      call->primitive = implementation.make();
     }
   };
-  const auto compute = [=, this, &made] {
+  const auto compute = [=, this, &implementation] {
     assemble();
     call->arguments.clear();
     const auto add = [&](int index, const memory::desc& desc, void* data) {
@@ -257,42 +259,48 @@ Candidate Trial::candidate(const Implementation& made) {
     const auto add_operand = [&](int index, const memory::desc& desc) {
       add(index, desc, operand(index, desc));
     };
-    add_operand(ZENDNN_ARG_SRC, made.source);
-    call->weights = weights(made);
-    add(ZENDNN_ARG_WEIGHTS, made.weights, call->weights.get());
-    add(ZENDNN_ARG_DST, made.result, destination(made.result));
-    call->scratchpad = allocate(bytes_of(made.scratchpad));
-    add(ZENDNN_ARG_SCRATCHPAD, made.scratchpad, call->scratchpad.get());
-    if (!made.bias.is_zero()) {
-      add_operand(ZENDNN_ARG_BIAS, made.bias);
+    add_operand(ZENDNN_ARG_SRC, implementation.source);
+    call->weights = weights(implementation);
+    add(ZENDNN_ARG_WEIGHTS, implementation.weights, call->weights.get());
+    add(ZENDNN_ARG_DST,
+        implementation.result,
+        destination(implementation.result));
+    call->scratchpad = allocate(bytes_of(implementation.scratchpad));
+    add(ZENDNN_ARG_SCRATCHPAD,
+        implementation.scratchpad,
+        call->scratchpad.get());
+    if (!implementation.bias.is_zero()) {
+      add_operand(ZENDNN_ARG_BIAS, implementation.bias);
     }
     for (const auto& operand : attached_.operands) {
       add_operand(operand.index, operand.desc);
     }
     run();
     auto* result = call->address(ZENDNN_ARG_DST);
-    if (made.result == result_) {
+    if (implementation.result == result_) {
       return outcome_of(result_, result);
     }
     const auto alike = allocate(bytes_of(result_));
-    reorder_now(made.result, result, result_, alike.get());
+    reorder_now(implementation.result, result, result_, alike.get());
     return outcome_of(result_, alike.get());
   };
   // How far rounding moves a result of float32 sums.
-  const auto precision = 16 * made.loss * magnification_ *
+  const auto precision = 16 * implementation.loss * magnification_ *
                          std::sqrt(static_cast<double>(depth_)) *
                          std::numeric_limits<float>::epsilon();
   return {
-      .name = made.name,
+      .name = implementation.name,
       .run = run,
       .before =
-          [call, &made] {
-            evict(call->address(ZENDNN_ARG_WEIGHTS), bytes_of(made.weights));
+          [call, &implementation] {
+            evict(
+                call->address(ZENDNN_ARG_WEIGHTS),
+                bytes_of(implementation.weights));
           },
       .assemble = assemble,
       .compute = compute,
       .precision = precision,
-      .rounding = dtype_of(made.result).rounding,
+      .rounding = dtype_of(implementation.result).rounding,
       .release = [call] { *call = {}; }};
 }
 

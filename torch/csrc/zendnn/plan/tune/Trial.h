@@ -22,7 +22,7 @@ class Trial {
       double magnification);
 
   // It refers to the trial and to what is given.
-  Candidate candidate(const Implementation& made);
+  Candidate candidate(const Implementation& implementation);
   // What the reference computes, with the scale of its sums.
   Outcome judge(const Implementation& reference);
 
@@ -37,7 +37,7 @@ class Trial {
   void* destination(const memory::desc& desc);
   // The layer's weights as the implementation wants them, which it alone holds:
   // candidates run in turns.
-  std::shared_ptr<void> weights(const Implementation& made);
+  std::shared_ptr<void> weights(const Implementation& implementation);
   // The typical size of a sum of the layer's products with such numbers: one
   // that cancels out has the same rounding errors.
   double scale();

@@ -170,9 +170,9 @@ make_scratch(kernels::AttentionArgs& args, int64_t bytes, int64_t parts) {
 // A tensor (batch, heads, time, size) laid out as (batch, time, heads, size).
 Tensor empty_heads(const Tensor& like) {
   const auto s = like.sizes();
-  const Tensor made =
+  const Tensor result =
       at::detail::empty_cpu({s[0], s[2], s[1], s[3]}, like.options());
-  return made.transpose(1, 2);
+  return result.transpose(1, 2);
 }
 
 std::tuple<Tensor, Tensor> attend(

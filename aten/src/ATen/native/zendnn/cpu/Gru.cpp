@@ -145,14 +145,14 @@ Tensor biases_of(const Tensor& input, const Tensor& hidden) {
 // The weights in the primitive's preferred layout.
 Tensor packed(const Tensor& weight, const memory::desc& wanted) {
   const auto plain = in_order(weight);
-  auto made = at::empty(
+  auto result = at::empty(
       {static_cast<int64_t>(wanted.get_size())}, weight.options().dtype(kByte));
   reorder_now(
       {wanted.get_dims(), wanted.get_data_type(), memory::format_tag::ldgoi},
       plain.const_data_ptr(),
       wanted,
-      made.mutable_data_ptr());
-  return made;
+      result.mutable_data_ptr());
+  return result;
 }
 
 // One direction of one layer: x is (steps, rows, inputs), and hy is written.

@@ -78,7 +78,7 @@ void describe(Operation& of, TensorList tensors);
 // The operation of a future event, for listeners.
 template <class... Operands>
 [[gnu::cold, gnu::noinline]] std::unique_ptr<Operation>
-told(const char* name, Reason reason, const Operands&... operands) {
+operation_of(const char* name, Reason reason, const Operands&... operands) {
   std::unique_ptr<Operation> operation;
   {
     const Overhead own;
@@ -134,7 +134,7 @@ struct Row<kName, kNeeds, kWhyNot, kRun, kStock, Result (*)(Operands...)> {
     const Reason reason = why_not(operands...);
     std::unique_ptr<Operation> operation;
     if (listening()) {
-      operation = told(kName.text, reason, operands...);
+      operation = operation_of(kName.text, reason, operands...);
     }
     return reason == nullptr ? kRun(operands...) : kStock(operands...);
   }

@@ -290,11 +290,11 @@ class Rows {
   // make(channel, lanes).
   template <class Make, class F>
   void each(Make make, F f) const {
-    using Made = decltype(make(int64_t{}, Full{}));
+    using Value = decltype(make(int64_t{}, Full{}));
     const int64_t grain = ceil_div(kGrain, channels_);
     parallel(rows_, 1, grain, [&](int64_t begin, int64_t end) {
       for (int64_t channel = 0; channel < channels_; channel += kTile) {
-        Made made[kTile / kWidth];
+        Value values[kTile / kWidth];
         const Block block{
             channel,
             min(channels_ - channel, kTile),
@@ -303,10 +303,10 @@ class Rows {
             channels_,
             0};
         each_vector(block.channels, [&](int64_t i, auto lanes) {
-          made[i / kWidth] = make(channel + i, lanes);
+          values[i / kWidth] = make(channel + i, lanes);
         });
         block.each([&](int64_t place, int64_t i, auto lanes) {
-          f(place, lanes, made[i / kWidth]);
+          f(place, lanes, values[i / kWidth]);
         });
       }
     });

@@ -54,25 +54,25 @@ void multiply_all(const DotArgs& args) {
     for (int64_t row = begin; row < end; row += kWidth) {
       const int64_t rows = min(end - row, kWidth);
       for (int64_t j = 0; j < args.outputs; ++j) {
-        Vec made = bias(j) + multiply(
-                                 x + row * args.x_step,
-                                 args.x_step,
-                                 rows,
-                                 weight + j * args.depth,
-                                 args.depth);
+        Vec result = bias(j) + multiply(
+                                   x + row * args.x_step,
+                                   args.x_step,
+                                   rows,
+                                   weight + j * args.depth,
+                                   args.depth);
         for (int64_t f = 0; f < args.function_count; ++f) {
           const auto& [algorithm, alpha, beta] = args.functions[f];
           with_function<float>(algorithm, alpha, beta, [&](auto function) {
-            made = function(made);
+            result = function(result);
           });
         }
         Out* to = out + row * args.out_step + j;
         if (args.out_step == 1)
           each_vector(
-              rows, [&](int64_t, auto lanes) { store(to, made, lanes); });
+              rows, [&](int64_t, auto lanes) { store(to, result, lanes); });
         else
           for (int64_t i = 0; i < rows; ++i)
-            store_one(to + i * args.out_step, made[i]);
+            store_one(to + i * args.out_step, result[i]);
       }
     }
   });
