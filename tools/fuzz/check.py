@@ -461,7 +461,8 @@ def _checked(
                 again.restore()
             yield theirs
 
-    captured, known = outcomes(), 0  # few models need it, and some of them at each call
+    stocks = outcomes()
+    captured: list[Outcome | Exception] = []  # of the calls up to the last one that differed
     session = Session(graph, module)
     for number, call in enumerate(calls):
         session.prepare(call.step)
@@ -469,7 +470,8 @@ def _checked(
         if verdict is None:
             continue
         outcome, detail = verdict
-        theirs, known = next(islice(captured, number - known, None)), number + 1
+        captured += islice(stocks, number + 1 - len(captured))
+        theirs = captured[number]
         find = Verdict(outcome, front_end, f"{call.step.name}: {detail}")
         if isinstance(call.expected, Exception):
             if isinstance(theirs, Outcome):
