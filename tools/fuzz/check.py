@@ -284,7 +284,8 @@ class Outcome:
     """What a call has left behind.
 
     ``results`` ends with the inputs after the call, ``memory`` is that of the results alone, and
-    ``moved`` numbers the results of earlier calls that have changed since.
+    ``moved`` numbers the results of earlier calls that have changed since, by more than rounding:
+    a call that writes the same numbers again may round them otherwise.
     """
 
     results: Results
@@ -328,7 +329,7 @@ class Session:
         arguments = _copies(step.inputs)
         results = self._run(*arguments)
         memory = _memory(results, (*arguments, *self._module.buffers()))
-        moved = frozenset(i for i, (x, copy) in enumerate(self._kept) if not _same(x, copy))
+        moved = frozenset(i for i, (x, copy) in enumerate(self._kept) if not _close(x, copy))
         copies = tuple(x.clone() for x in (*results, *arguments))
         self._kept += zip(results, copies, strict=False)
         return Outcome(copies, memory, moved)
@@ -724,7 +725,9 @@ def _run(
         return (*module(*arguments), *arguments)
 
 
-def _close(ours: torch.Tensor, stock: torch.Tensor, lower: torch.dtype) -> bool:
+def _close(ours: torch.Tensor, stock: torch.Tensor, lower: torch.dtype | None = None) -> bool:
+    """Return whether two results differ by no more than rounding to ``lower``, or their dtype."""
+    lower = lower or _floating([stock], ())
     if ours.shape != stock.shape or ours.dtype != stock.dtype:
         return False  # stock's own graphs promote where its eager kernels do not
     if not stock.is_floating_point():
@@ -775,10 +778,6 @@ def _overlaps(x: torch.Tensor) -> bool:
 
 def _same_sizes(some: Inputs, others: Inputs) -> bool:
     return all(x.shape == y.shape for x, y in zip(some, others, strict=True))
-
-
-def _same(x: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(((x == other) | ((x != x) & (other != other))).all())
 
 
 def _alike(error: Exception, other: Exception) -> bool:

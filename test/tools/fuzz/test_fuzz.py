@@ -531,6 +531,19 @@ def test_lost_and_surplus_writes_are_found(
     assert verdict.detail.startswith(detail)
 
 
+def test_writing_the_same_numbers_rounded_otherwise_is_no_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rounding(module: torch.nn.Module) -> Any:
+        factors = iter([1.0, 1.0 + 2e-7, 1.0, 1.0])
+        return lambda x: module(x * next(factors))
+
+    front_end = FrontEnd(lambda module, inputs: module, rounding)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+    weights, x = {"state": torch.zeros(2, 2)}, torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert check_module.check(STATEFUL, weights, [[x], [x.clone()]], "fake").outcome == "same"
+
+
 def test_constants_that_a_caller_may_change_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     front_end = FrontEnd(lambda module, inputs: module, OneConstant)
     monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
