@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.backends.zendnn.table import functions, notation
 
 from benchmarks.problems import OTHER, RESNET, RESNET_CONVOLUTIONS, Call, Problem, convolution
 
@@ -275,9 +276,16 @@ def _index(x: Tensor) -> Tensor:
     return x[torch.arange(x.size(0) - 1, -1, -1)]
 
 
+def _in_torch(row: notation.Function) -> Function:
+    name = row.mappings[0].name.removeprefix("aten::")
+    function: Function = getattr(torch.ops.aten, name)
+    return function
+
+
+#: Those that only our kernels compute.
+_OURS = [row for row in functions.FUNCTIONS.values() if not (row.primitive or row.foreign)]
 _FUNCTIONS: Sequence[tuple[str, Function]] = (
-    ("sin", torch.sin),
-    ("softplus", F.softplus),
+    *((row.name, _in_torch(row)) for row in _OURS),
     ("logsumexp", _logsumexp),
     ("logsumexp of columns", _logsumexp_of_columns),
     ("index", _index),

@@ -1,9 +1,9 @@
 """Writes a new function of each element for plans, such as ``tan --like sigmoid``.
 
-It adds the row to the table of operators, a kernel, tests against stock torch, a benchmark and a
-line of docs/plan.md, which build and pass as they are. docs/new-kernel.md says how to go on. What
-the new function has in common with an existing one, such as the domain that tests map to, is taken
-over from that. Either all files change or none.
+It adds the row to the table of functions, a kernel, the tests' reference and a line of
+docs/plan.md, which build and pass as they are: tests against stock torch and a benchmark come from
+the row. docs/new-kernel.md says how to go on. What the new function has in common with an existing
+one, such as the domain that tests map to, is taken over from that. Either all files change or none.
 """
 
 from __future__ import annotations
@@ -113,13 +113,6 @@ ANCHORS = (
         before=True,
     ),
     Insertion(
-        f"{_KERNELS}/named_functions.h",
-        "      return f([](Vec x) { return ceil(x); });\n",
-        lambda k: (
-            f"    case Eltwise::{k.name}:\n      return f([](Vec x) {{ return {k.name}(x); }});\n"
-        ),
-    ),
-    Insertion(
         "test/zendnn/support/interpreter.py",
         '    "erf": lambda x, alpha, beta: torch.erf(x),\n',
         lambda k: f'    "{k.name}": lambda x, alpha, beta: torch.{k.name}(x),\n',
@@ -134,16 +127,6 @@ ANCHORS = (
         "test/zendnn/support/samples.py",
         "ONCE = [\n",
         lambda k: f'    "{k.name}",\n' if k.once else "",
-    ),
-    Insertion(
-        "test/zendnn/plan/test_pointwise.py",
-        "TORCHS: dict[str, Callable[[Tensor], Tensor]] = {\n",
-        lambda k: f'    "{k.name}": torch.{k.name},\n',
-    ),
-    Insertion(
-        "benchmarks/layers.py",
-        '    ("sin", torch.sin),\n',
-        lambda k: f'    ("{k.name}", torch.{k.name}),\n',
     ),
     Insertion(
         "docs/plan.md",

@@ -197,6 +197,19 @@ def functions_header(table: Any) -> str:
     return "\n".join([*lines, "\n} // namespace at::native::zendnn::kernels\n"])
 
 
+def function_cases(table: Any) -> str:
+    """Return the cases of a switch that hands the kernels' function of each algorithm to ``f``."""
+    rows = [row for row in table.FUNCTIONS.values() if not row.foreign]
+    lines = [NOTE.rstrip(), "case Eltwise::none:", "  return f([](Vec x) { return none(x); });"]
+    for row in rows:
+        template = "<T>" if row.is_typed else ""
+        captured, arguments = ("=", "x, a, b") if row.has_parameters else ("", "x")
+        call = f"{row.enumerator}{template}({arguments})"
+        lines += [f"case Eltwise::{row.enumerator}:"]
+        lines += [f"  return f([{captured}](Vec x) {{ return {call}; }});"]
+    return "\n".join(lines) + "\n"
+
+
 def _names(row: Any) -> tuple[str, str]:
     """The functions that infer and build a row; a number needs no build once it is inferred."""
     build = "nothing" if row.result.kind == "number" else row.family
@@ -436,6 +449,7 @@ FILES = {
     "aten/src/ATen/native/zendnn/Variables.h": variables_header,
     "aten/src/ATen/native/zendnn/kernels/Dispatch.cpp": dispatch_source,
     "aten/src/ATen/native/zendnn/kernels/dtypes.h": kernel_dtypes_header,
+    "aten/src/ATen/native/zendnn/kernels/function_cases.inc": function_cases,
     "aten/src/ATen/native/zendnn/kernels/functions.h": functions_header,
     "kernels.cmake": kernels_cmake,
     "third_party/zendnn/levels.inc": emulated_sets,

@@ -54,11 +54,19 @@ FUNCTIONS = {
             primitive="eltwise_clip",
             keeps_integers=True,
         ),
-        _plain("sigmoid", "eltwise_logistic"),
+        _plain("sigmoid", "eltwise_logistic", is_typed=True),
         _plain("tanh", "eltwise_tanh"),
-        _plain("gelu", "eltwise_gelu_erf", "aten::gelu(self, approximate='none')", doc="exact"),
-        _plain("gelu_tanh", "eltwise_gelu_tanh", "aten::gelu(self, approximate='tanh')"),
-        _plain("silu", "eltwise_swish", alpha=1.0),
+        _plain(
+            "gelu",
+            "eltwise_gelu_erf",
+            "aten::gelu(self, approximate='none')",
+            doc="exact",
+            is_typed=True,
+        ),
+        _plain(
+            "gelu_tanh", "eltwise_gelu_tanh", "aten::gelu(self, approximate='tanh')", is_typed=True
+        ),
+        _plain("silu", "eltwise_swish", alpha=1.0, is_typed=True),
         _plain("hardswish", "eltwise_hardswish", alpha=1 / 6, beta=0.5),
         _plain("hardsigmoid", "eltwise_hardsigmoid", alpha=1 / 6, beta=0.5),
         Function(
@@ -77,7 +85,7 @@ FUNCTIONS = {
         _plain("log", ""),
         Function("affine", (), "alpha·x + beta", primitive="eltwise_linear", keeps_integers=True),
         _plain("round", "eltwise_round", keeps_integers=True, **_UNBOUNDED),
-        _plain("log2", ""),
+        _plain("log2", "", is_typed=True),
         _plain("sin", ""),
         _plain("cos", ""),
         _plain("floor", "", keeps_integers=True),

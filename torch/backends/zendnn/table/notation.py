@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import abc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
@@ -118,6 +119,18 @@ class Mapping:
         """The arguments of the aten operator."""
         free = iter(self.operands)
         return tuple(_argument(item, free) for item in _items(self._parts[1]))
+
+    def arguments_for(self, values: abc.Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call that the parentheses state, by name.
+
+        Args:
+            values: of the operands and attributes that the mapping names.
+        """
+        return {
+            argument.name: values[argument.target] if argument.is_named else argument.literal
+            for argument in self.arguments
+            if argument.is_stated
+        }
 
     @cached_property
     def fixed(self) -> dict[str, Attribute]:
@@ -306,7 +319,9 @@ class Function:
 
     Attributes:
         name: what descriptions call it.
-        enumerator: what C++ calls it: the name unless given.
+        enumerator: what C++ calls it, and our kernels' function of a vector, which gets alpha and
+            beta if they are parameters: the name unless given.
+        is_typed: whether that is a template, over the type of the results.
         aten: mappings to ``alpha`` and ``beta``; the first serves calls too.
         doc: what alpha and beta are.
         primitive: ZenDNN's algorithm; empty where only our kernels have the function.
@@ -333,6 +348,7 @@ class Function:
     operands: tuple[str, ...] = ("x",)
     commutes: bool = False
     enumerator: str = ""
+    is_typed: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "enumerator", self.enumerator or self.name)
