@@ -49,6 +49,7 @@ ELTWISE: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "cos": lambda x, alpha, beta: x.cos(),
     "floor": lambda x, alpha, beta: x.floor(),
     "ceil": lambda x, alpha, beta: x.ceil(),
+    "atan": lambda x, alpha, beta: x.atan(),
     "erf": lambda x, alpha, beta: torch.erf(x),
     "rsqrt": lambda x, alpha, beta: x.rsqrt(),
 }

@@ -90,6 +90,7 @@ FUNCTIONS = {
         _plain("cos", ""),
         _plain("floor", "", keeps_integers=True),
         _plain("ceil", "", keeps_integers=True),
+        _plain("atan", ""),
         _plain("erf", "", foreign=True),
         _plain("rsqrt", "", foreign=True),
     )

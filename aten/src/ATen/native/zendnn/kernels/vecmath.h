@@ -255,6 +255,31 @@ inline Vec cos(Vec x) {
   return y;
 }
 
+// atan(a) = offset + atan(n / d), whose argument is at most tan(π/8). The
+// rounding errors of the offset, of d and of the quotient are added.
+inline Vec atan(Vec x) {
+  const Vec a = min(splat(0x1p60f), abs(x)), one = splat(1.0f), zero{};
+  const VecI far = a > splat(2.41421366f), middle = a > splat(0.414213568f);
+  const Vec n = far ? -one : middle ? a - one : a;
+  const Vec d = far ? a : middle ? a + one : one;
+  const Vec offset = far      ? splat(1.57079637f)
+                     : middle ? splat(0.785398185f)
+                              : zero;
+  const Vec rest = far      ? splat(-4.37113883e-8f)
+                   : middle ? splat(-2.18556941e-8f)
+                            : zero;
+  const Vec lost = far ? zero : middle ? a - (d - one) : zero;
+  const Vec t = quotient(n, d), square = t * t;
+  const Vec lacking = ((n - t * d) - lost * t) * reciprocal(d) + rest;
+  const Vec p = polynomial(
+      square,
+      8.05374449538e-2f,
+      -1.38776856032e-1f,
+      1.99777106478e-1f,
+      -3.33329491539e-1f);
+  return copy_sign(offset + (p * square * t + lacking + t), x);
+}
+
 // Near 0 a polynomial, fitted to a relative error of 2⁻²⁹; otherwise 1 - q with
 // q = 2 / (exp(2 |x|) + 1), corrected by the rounding errors of the sum, of q
 // and of the difference.
