@@ -2,6 +2,7 @@
 
 model.py      a model as data (nodes, weights, inputs), and its Python source
 operators.py  the table of operators: NNSmith's own, and those that it lacks
+functions.py  expressions of the functions in the engine's own table
 generate.py   a model from a seed, by NNSmith
 writes.py     writes in place, views and states, which NNSmith lacks
 check.py      the front ends and the oracle; self-contained, since each find has a copy

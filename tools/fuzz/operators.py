@@ -17,6 +17,7 @@ from nnsmith.abstract.op import AbsOpBase, mark_abstract
 from nnsmith.abstract.tensor import AbsTensor
 from nnsmith.materialize.torch.forward import ALL_TORCH_OPS
 
+from tools.fuzz import functions
 from tools.fuzz.model import Data
 
 Sizes = list[Any]
@@ -64,31 +65,16 @@ def _maybe(text: str, chance: float = 0.5) -> str:
 
 # Operators that keep their input's shape.
 
+#: Beside the functions in the engine's own table.
 ELEMENTWISE = {
-    "silu": "F.silu({0})",
-    "gelu_tanh": "F.gelu({0}, approximate='tanh')",
-    "hardswish": "F.hardswish({0})",
-    "hardsigmoid": "F.hardsigmoid({0})",
     "hardtanh": "F.hardtanh({0}, -0.5, 0.7)",
-    "relu6": "F.relu6({0})",
-    "elu": "F.elu({0}, 0.7)",
     "selu": "F.selu({0})",
-    "mish": "F.mish({0})",
-    "softplus": "F.softplus({0})",
     "logsigmoid": "F.logsigmoid({0})",
-    "tanh": "torch.tanh({0})",
-    "exp": "torch.exp({0})",
-    "log": "torch.log({0})",
-    "square": "torch.square({0})",
     "pow2": "{0} ** 2",
     "pow3": "torch.pow({0}, 3)",
-    "rsqrt": "torch.rsqrt({0})",
     "reciprocal": "torch.reciprocal({0})",
-    "erf": "torch.erf({0})",
     "sign": "torch.sign({0})",
-    "clamp_min": "torch.clamp_min({0}, 0.1)",
     "clamp_max": "torch.clamp({0}, max=0.3)",
-    "leaky": "F.leaky_relu({0}, 0.2)",
     "add_scalar": "{0} + 1.5",
     "rsub_scalar": "1.25 - {0}",
     "mul_scalar": "{0} * 0.5",
@@ -148,6 +134,28 @@ def _any_dim(ranks: list[int]) -> Attributes:
 
 def _plain(text: str) -> Callable[[list[Sizes], Attributes], Text]:
     return lambda shapes, a: (text, [])
+
+
+#: NNSmith's operators that are calls of their operands.
+_CALLS = {
+    "ReLU": "torch.relu", "GELU": "F.gelu", "LeakyReLU": "F.leaky_relu", "Sigmoid": "torch.sigmoid",
+    "Sin": "torch.sin", "Cos": "torch.cos", "Atan": "torch.atan", "Abs": "torch.abs",
+    "Where": "torch.where", "Add": "torch.add", "Sub": "torch.sub", "Mul": "torch.mul",
+    "Div": "torch.div", "Max": "torch.max", "Min": "torch.min", "Equal": "torch.eq",
+    "Greater": "torch.gt", "Less": "torch.lt", "And": "torch.logical_and", "Or": "torch.logical_or",
+    "Xor": "torch.logical_xor", "Pow": "torch.pow", "Floor": "torch.floor", "Ceil": "torch.ceil",
+    "Round": "torch.round", "Sqrt": "torch.sqrt", "Log2": "torch.log2", "Neg": "torch.neg",
+    "PTMatMul": "torch.matmul", "Flatten": "torch.flatten",
+}  # fmt: skip
+
+
+def _drawn(draw: Callable[[], str]) -> Callable[[list[Sizes], Attributes], Text]:
+    return lambda shapes, a: (draw(), [])
+
+
+def _functions() -> list[tuple[str, Callable[[], str]]]:
+    """Return the functions of the engine's table that NNSmith lacks."""
+    return list(functions.expressions({text.partition(".")[2] for text in _CALLS.values()}))
 
 
 def _layer_norm(shapes: list[Sizes], a: Attributes) -> Text:
@@ -596,6 +604,7 @@ def _resized(shapes: list[Sizes], a: Attributes) -> Text:
 
 OPERATORS: tuple[Operator, ...] = (
     *(Operator(n, (_up_to(5),), _plain(t), **_KEEP) for n, t in ELEMENTWISE.items()),
+    *(Operator(n, (_up_to(5),), _drawn(draw), **_KEEP) for n, draw in _functions()),
     *(Operator(n, (_up_to(5),), _with_dim(t), draw=_any_dim, **_KEEP) for n, t in WITH_DIM.items()),
     *(
         Operator(n, (_up_to(5),) * 2, _pair(t), needs=_equal_sizes, back=_same_rank(2))
@@ -826,16 +835,6 @@ def _clip(op: Any) -> str:
     return f"torch.clip({{0}}, -{bound}, {bound})"
 
 
-_CALLS = {
-    "ReLU": "torch.relu", "GELU": "F.gelu", "LeakyReLU": "F.leaky_relu", "Sigmoid": "torch.sigmoid",
-    "Sin": "torch.sin", "Cos": "torch.cos", "Atan": "torch.atan", "Abs": "torch.abs",
-    "Where": "torch.where", "Add": "torch.add", "Sub": "torch.sub", "Mul": "torch.mul",
-    "Div": "torch.div", "Max": "torch.max", "Min": "torch.min", "Equal": "torch.eq",
-    "Greater": "torch.gt", "Less": "torch.lt", "And": "torch.logical_and", "Or": "torch.logical_or",
-    "Xor": "torch.logical_xor", "Pow": "torch.pow", "Floor": "torch.floor", "Ceil": "torch.ceil",
-    "Round": "torch.round", "Sqrt": "torch.sqrt", "Log2": "torch.log2", "Neg": "torch.neg",
-    "PTMatMul": "torch.matmul", "Flatten": "torch.flatten",
-}  # fmt: skip
 _REDUCTIONS = {
     "TorchReduceSum": "{{0}}.sum({d})", "ReduceMin": "{{0}}.min({d})[0]",
     "ReduceMax": "{{0}}.max({d})[0]", "ReduceMean": "{{0}}.mean({d})",
