@@ -109,7 +109,8 @@ print(sorted(kind for kind, calls in torch.backends.zendnn.counters().items() if
 
 @pytest.mark.skipif(not HAS_TILES, reason="this CPU has no AMX tiles, or may not use them")
 def test_layers_of_bfloat16_use_tiles() -> None:
-    code = USED.replace("float32", "bfloat16")
+    code = USED.replace("float32", "bfloat16").replace("Conv2d(4,", "Conv2d(32,")
+    code = code.replace("(2, 4, 8, 8)", "(2, 32, 8, 8)")
     steps = json.loads(run_python(code, ZENDNN_TUNING_BUDGET="0"))
     layers = [step for step in steps if ":avx" in step]
     assert len(layers) == 2, steps

@@ -273,20 +273,31 @@ EDITS: tuple[Edit, ...] = (
         "                        vpbroadcastw(ddst, ptr[aux_reg_dst + aux_ddst_offset]);\n"
         "                        vpsrld(ddst, ddst, 16);\n",
     ),
+    # A row of a tile holds 32 channels; what fills the rest of it lies beside them. No AMD CPU has
+    # tiles.
     _pair(
-        "decline-odd-channels-on-tiles",
+        "decline-part-filled-tiles",
         "jit_avx512_core_amx_convolution.hpp",
         "            VDISPATCH_CONV((is_bf16_convolution || is_int8_convolution),\n"
         "                    VERBOSE_UNSUPPORTED_DT_CFG);\n"
         "            VDISPATCH_CONV(set_default_alg_kind(alg_kind::convolution_direct),\n",
         "            VDISPATCH_CONV((is_bf16_convolution || is_int8_convolution),\n"
         "                    VERBOSE_UNSUPPORTED_DT_CFG);\n"
-        "            VDISPATCH_CONV(is_int8_convolution || IC() / G() % 2 == 0,\n"
+        "            VDISPATCH_CONV(is_int8_convolution || IC() / G() % 32 == 0,\n"
         "                    VERBOSE_SHAPE_RESTRICTION);\n"
         "            VDISPATCH_CONV(set_default_alg_kind(alg_kind::convolution_direct),\n",
     ),
+    _pair(
+        "decline-part-filled-tiles-by-brgemm",
+        "jit_brgemm_conv_utils.cpp",
+        "    jcp.ic = jcp.ic_without_padding;\n",
+        "    jcp.ic = jcp.ic_without_padding;\n"
+        "    VDISPATCH_CONV_IC(!is_amx(isa) || src_md.data_type != data_type::bf16\n"
+        "                    || jcp.prop_kind == prop_kind::backward_weights || jcp.ic % 32 == 0,\n"
+        "            VERBOSE_SHAPE_RESTRICTION);\n",
+    ),
     # A K that is rounded up reaches into the next row, and past the end of the weights. Only AMX
-    # tiles need that, and no AMD CPU has them.
+    # tiles need that.
     Edit(
         name="end-rows-in-convolution-by-brgemm",
         file="src/cpu/x64/jit_brgemm_conv_utils.cpp",
