@@ -22,6 +22,7 @@ list(REMOVE_ITEM torch_zendnn_written ${bindings} ${torch_zendnn_generated})
 # What is generated from tables.
 set(tables
   "${ZENDNN_OPERATORS_DIR}/aten/src/ATen/native/zendnn/kernels/Dispatch.cpp"
+  "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/describe/KernelChoosers.cpp"
   "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/describe/OperatorTables.cpp")
 
 # Upstream's code; its warnings are hidden.

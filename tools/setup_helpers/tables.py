@@ -232,6 +232,38 @@ def _families(table: Any) -> dict[str, dict[str, Any]]:
     return {family: specs for family, specs in families.items() if specs}
 
 
+def _shared_kernels(table: Any) -> dict[str, list[Any]]:
+    """The kernels of operators of the same name, by the arguments that several take."""
+    taking: dict[str, list[Any]] = {}
+    for kernel in table.KERNELS:
+        if kernel.name in table.OPERATORS:
+            taking.setdefault(kernel.args, []).append(kernel)
+    return {args: kernels for args, kernels in taking.items() if len(kernels) > 1}
+
+
+def _chooser(args: str) -> str:
+    """The C++ function that returns the kernel of an operator, of those that take these."""
+    words = re.findall(r"[A-Z][a-z]*", args.removesuffix("Args"))
+    return f"void (*{'_'.join(map(str.lower, words))}_kernel(Op op))(const kernels::{args}&)"
+
+
+def kernel_choosers(table: Any) -> str:
+    """Return the functions that choose the kernel of an operator's name."""
+    shared = _shared_kernels(table)
+    headers = sorted({kernel.header for kernels in shared.values() for kernel in kernels})
+    lines = [NOTE + "#include <torch/csrc/zendnn/plan/describe/Ops.h>\n"]
+    lines += [f"#include <ATen/native/zendnn/kernels/{header}>" for header in headers]
+    lines += ["#include <c10/util/Exception.h>\n", "namespace at::native::zendnn {\n"]
+    for args, kernels in shared.items():
+        names = [kernel.name for kernel in kernels]
+        lines += [f"namespace kernels {{ void {name}(const {args}& args); }}" for name in names]
+        lines += ["namespace plan {", f"{_chooser(args)} {{", "  switch (op) {"]
+        lines += [f"    case Op::{name}: return kernels::{name};" for name in names]
+        message = f'"an operator without a kernel that takes {args}"'
+        lines += [f"    default: TORCH_INTERNAL_ASSERT(false, {message});", "  }", "}", "}\n"]
+    return "\n".join([*lines, "} // namespace at::native::zendnn\n"])
+
+
 def ops_header(table: Any) -> str:
     """Return the enumerators of operators, the attributes and functions of each family."""
     families = _families(table)
@@ -240,6 +272,9 @@ def ops_header(table: Any) -> str:
     includes = ("array", "cstdint", "optional", "string", "string_view", "variant", "vector")
     lines += [f"#include <{name}>" for name in includes]
     lines.append("\nnamespace c10 {\nstruct IValue;\n}\n")
+    shared = _shared_kernels(table)
+    structs = " ".join(f"struct {args};" for args in shared)
+    lines.append(f"namespace at::native::zendnn::kernels {{ {structs} }}\n")
     lines += ["namespace at::native::zendnn::plan {\n", _NAMED]
     for type_, names in table.ENUMERATIONS.items():
         lines += _names_of(f"kernels::{type_}", names)
@@ -253,6 +288,8 @@ def ops_header(table: Any) -> str:
     for name in names:
         result, parameters = _SIGNATURES[name.partition("_")[0]]
         lines.append(f"{result} {name}({parameters});")
+    lines.append("\n// The kernel of an operator's name, of those that take the same arguments.")
+    lines += [f"{_chooser(args)};" for args in shared]
     lines.append("\n// Attributes, by family.\nnamespace attr {")
     for family, specs in families.items():
         lines.append(f"struct {family} {{")
@@ -454,6 +491,7 @@ FILES = {
     "kernels.cmake": kernels_cmake,
     "third_party/zendnn/levels.inc": emulated_sets,
     "torch/csrc/zendnn/plan/describe/Ops.h": ops_header,
+    "torch/csrc/zendnn/plan/describe/KernelChoosers.cpp": kernel_choosers,
     "torch/csrc/zendnn/plan/describe/OperatorTables.cpp": tables_source,
 }
 

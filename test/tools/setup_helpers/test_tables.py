@@ -86,6 +86,18 @@ def test_a_kernel_is_chosen_from_the_widest_set_of_its_row_on(written: Path) -> 
         assert body.splitlines() == [*calls, f"  return avx2::{name}(args);"]
 
 
+def test_the_kernel_of_an_operators_name_is_chosen_of_those_with_its_arguments(
+    written: Path,
+) -> None:
+    folder = written / "torch/csrc/zendnn/plan/describe"
+    text = (folder / "KernelChoosers.cpp").read_text()
+    _, chooser, body = text.partition("void (*norm_kernel(Op op))(const kernels::NormArgs&)")
+    assert f"{chooser};" in (folder / "Ops.h").read_text()
+    cases = re.findall(r"case Op::(\w+): return kernels::(\w+);", body.partition("default")[0])
+    assert cases == [("layer_norm", "layer_norm"), ("rms_norm", "rms_norm")]
+    assert "RopeArgs" not in text, "only one operator has such a kernel"
+
+
 def test_cmake_compiles_every_source_of_a_kernel_for_the_sets_of_its_row(written: Path) -> None:
     lines = (written / "kernels.cmake").read_text().splitlines()[1:]
     lists = {name: rest for name, *rest in (line[4:-1].split() for line in lines)}

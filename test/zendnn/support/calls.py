@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.backends.zendnn.frontends import torchscript
 from torch.backends.zendnn.table.functions import FUNCTIONS
+from torch.backends.zendnn.table.operators import OPERATORS
 
 IMAGE = torch.randn(2, 3, 8, 9)
 
@@ -76,6 +77,25 @@ KERNEL = torch.randn(4, 3, 3, 3)
 
 
 EVEN_KERNEL = torch.randn(4, 3, 2, 4)
+
+
+def reductions() -> Iterator[tuple[str, tuple[Callable[..., Any], Sequence[Tensor], str]]]:
+    """Each mapping of each operator whose attributes are dimensions and whether they stay."""
+    for row in OPERATORS.values():
+        for mapping in row.mappings if [*row.attributes] == ["dims", "keep"] else ():
+            arguments = mapping.arguments_for({"x": None, "dims": 1, "keep": True})
+            del arguments["self"]
+            name, _, overload = mapping.name.removeprefix("aten::").partition(".")
+            call = getattr(getattr(torch.ops.aten, name), overload or "default")
+            attributes = " dims=1 keep=1" if arguments else ""
+            yield (
+                mapping.name,
+                (
+                    lambda x, call=call, arguments=arguments: call(x, **arguments),
+                    [ROWS],
+                    f"r0 = {row.name}(x){attributes}",
+                ),
+            )
 
 
 IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
@@ -461,11 +481,6 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r4 = eltwise(r3) algorithm=square alpha=0.0 beta=0.0\nr5 = sum(r4) dims=1 keep=0\n"
         f"r6 = eltwise(r5) algorithm=affine alpha={1 / 6} beta=0.0\nr7 = to_like(r6, r0)",
     ),
-    "logsumexp": (
-        lambda x: x.logsumexp(-1, True),
-        [ROWS],
-        "r0 = logsumexp(x) dims=-1 keep=1",
-    ),
     "softplus": (F.softplus, [ROWS], "r0 = eltwise(x) algorithm=softplus alpha=0.0 beta=0.0"),
     "max_pool2d": (
         lambda x: F.max_pool2d(x, 3, padding=1),
@@ -492,7 +507,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [IMAGE],
         "r0 = adaptive_avg_pool(x) sizes=1,1",
     ),
-    "mean": (lambda x: x.mean((1, 2), True), [BATCH], "r0 = mean(x) dims=1,2 keep=1"),
+    **dict(reductions()),
+    "mean of several": (
+        lambda x: x.mean((1, 2), True),
+        [BATCH],
+        "r0 = mean(x) dims=1,2 keep=1",
+    ),
     "cat": (lambda x, y: torch.cat([x, y], -1), [ROWS, ROWS], "r0 = cat(x, y) dim=-1"),
     "stack": (lambda x, y: torch.stack([x, y]), [ROWS, ROWS], "r0 = stack(x, y) dim=0"),
     "pad": (lambda x: F.pad(x, (1, 2), value=0.5), [ROWS], "r0 = pad(x, 1, 2) value=0.5"),

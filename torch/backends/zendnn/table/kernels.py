@@ -1,7 +1,8 @@
 """The one table of vector kernels: the sets of instructions that each is compiled for.
 
-From it the build generates the functions that choose a kernel at run time, and what CMake compiles.
-It imports no torch.
+From it the build generates the functions that choose a kernel at run time, what CMake compiles, and
+which kernel an operator of the same name has, where several take the same arguments. It imports no
+torch.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _in(
 
 
 KERNELS = (
-    *_in("Argmax", "void argmax(ArgmaxArgs)"),
+    *_in("Argmax", "void argmax(AlongArgs)", header="along"),
     # Only attention multiplies bfloat16 numbers directly.
     *_in(
         "Attention",
@@ -98,8 +99,8 @@ KERNELS = (
         "void layer_norm(NormArgs)",
         "void rms_norm(NormArgs)",
         "void softmax(SoftmaxArgs)",
-        "void logsumexp(SoftmaxArgs)",
     ),
+    *_in("Normalization", "void logsumexp(AlongArgs)", header="along"),
     *_in("Random", "int bernoulli(BernoulliArgs)"),
     *_in("Resampling", "void find_lines(LinesArgs)", "void resample(ResampleArgs)"),
     *_in("Rope", "void rope(RopeArgs)"),

@@ -176,7 +176,7 @@ void build_layer_norm(Builder& builder, const Node& node) {
       builder,
       node,
       residual ? name_of(node.op) + " with residual" : name_of(node.op),
-      node.op == Op::rms_norm ? kernels::rms_norm : kernels::layer_norm,
+      norm_kernel(node.op),
       {.rows = count(builder.sizes(input)) / columns,
        .cols = columns,
        .eps = static_cast<float>(node.as<attr::layer_norm>().eps),

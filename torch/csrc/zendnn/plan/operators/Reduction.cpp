@@ -1,10 +1,10 @@
-// Softmax, pooling, sums, means and argmax.
+// Softmax, pooling, sums, means, and reductions along one dimension.
 #include <torch/csrc/zendnn/plan/build/Kernel.h>
 #include <torch/csrc/zendnn/plan/build/PostOps.h>
 #include <torch/csrc/zendnn/plan/operators/Window.h>
 
 #include <ATen/native/Pool.h>
-#include <ATen/native/zendnn/kernels/argmax.h>
+#include <ATen/native/zendnn/kernels/along.h>
 #include <ATen/native/zendnn/kernels/avg_pool.h>
 #include <ATen/native/zendnn/kernels/max_pool.h>
 #include <ATen/native/zendnn/kernels/normalization.h>
@@ -12,6 +12,7 @@
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -36,6 +37,23 @@ Place read_solid(Builder& builder, int64_t value) {
   const auto layout = layout_like(builder, value, place);
   return {
       .ref = builder.in_layout(value, layout), .strides = layout.get_strides()};
+}
+
+// The neighbouring dimensions [first, last) that a reduction goes along.
+std::pair<int64_t, int64_t> run_along(const Node& node, const Dims& sizes) {
+  const auto rank = std::ssize(sizes);
+  auto dims = node.as<attr::along>().dims;
+  if (dims.empty()) {
+    return {0, rank};
+  }
+  for (auto& dim : dims) {
+    dim = wrap(dim, std::max<int64_t>(rank, 1));
+  }
+  const auto [first, last] = std::minmax_element(dims.begin(), dims.end());
+  if (*last - *first >= std::ssize(dims)) {
+    refuse(name_of(node.op) + " over dimensions that are not neighbours");
+  }
+  return {*first, std::min(*last + 1, rank)};
 }
 
 struct Pooling : Window {
@@ -394,40 +412,38 @@ void infer_along(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto dtype = values.dtype(input);
   type_of(dtype);
-  const auto dims = node.as<attr::along>().dims;
-  if (dims.size() > 1) {
-    refuse(name_of(node.op) + " over several dimensions");
-  }
+  const auto& [dims, keep] = node.as<attr::along>();
   const auto& sizes = values.sizes(input);
+  const auto [first, last] = run_along(node, sizes);
+  if (node.op == Op::argmax && dims.size() > 1) {
+    refuse("argmax over several dimensions");
+  }
+  if (node.op != Op::logsumexp && product(sizes, first, last) == 0) {
+    refuse(name_of(node.op) + " of no elements");
+  }
   values.set_type(
       node.output(),
-      reduced_sizes(sizes, dims, node.as<attr::along>().keep),
+      reduced_sizes(sizes, dims, keep),
       node.op == Op::argmax ? c10::ScalarType::Long : dtype);
 }
 
 void build_along(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0), output = node.output();
+  const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
-  const auto rank = std::ssize(sizes);
-  const auto dims = node.as<attr::along>().dims;
-  const auto first =
-      dims.empty() ? 0 : wrap(dims[0], std::max<int64_t>(rank, 1));
-  const auto last = dims.empty() ? rank : std::min(first + 1, rank);
+  const auto [first, last] = run_along(node, sizes);
   const auto from = builder.dense(input);
-  const auto to = builder.make_dense(output);
-  const auto add = [&]<class Args>(void (*kernel)(const Args&)) {
-    add_kernel(
-        builder,
-        node,
-        name_of(node.op),
-        kernel,
-        {.outer = product(sizes, 0, first),
-         .dim = product(sizes, first, last),
-         .inner = product(sizes, last, rank),
-         .dtype = kernel_type(builder.dtype(input))},
-        {{&Args::x, from.ref}, {&Args::out, to.ref}});
-  };
-  node.op == Op::argmax ? add(kernels::argmax) : add(kernels::logsumexp);
+  const auto to = builder.make_dense(node.output());
+  using Args = kernels::AlongArgs;
+  add_kernel(
+      builder,
+      node,
+      name_of(node.op),
+      along_kernel(node.op),
+      {.outer = product(sizes, 0, first),
+       .dim = product(sizes, first, last),
+       .inner = product(sizes, last, std::ssize(sizes)),
+       .dtype = kernel_type(builder.dtype(input))},
+      {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 
 } // namespace at::native::zendnn::plan

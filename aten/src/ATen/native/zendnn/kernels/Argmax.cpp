@@ -1,6 +1,6 @@
 // Indices of the largest elements. In a row, the maximum is found before its
 // index; neighbouring columns are searched together.
-#include "argmax.h"
+#include "along.h"
 
 #include "vec.h"
 
@@ -51,8 +51,9 @@ Found search(const T* x, int64_t begin, int64_t end) {
 }
 
 template <class T>
-void search_rows(const ArgmaxArgs& args) {
+void search_rows(const AlongArgs& args) {
   const T* x = static_cast<const T*>(args.x);
+  int64_t* out = static_cast<int64_t*>(args.out);
   if (args.outer < threads_for(args.outer * args.dim, kGrain)) {
     for (int64_t row = 0; row < args.outer; ++row) {
       const T* from = x + row * args.dim;
@@ -64,14 +65,14 @@ void search_rows(const ArgmaxArgs& args) {
                                     : exceeds(part.value, best.value))
           best = part;
       });
-      args.out[row] = best.place;
+      out[row] = best.place;
     }
     return;
   }
   const int64_t grain = ceil_div(kGrain, args.dim);
   parallel(args.outer, 1, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      args.out[row] = search(x + row * args.dim, 0, args.dim).place;
+      out[row] = search(x + row * args.dim, 0, args.dim).place;
   });
 }
 
@@ -103,7 +104,7 @@ void search_columns(
 
 } // namespace
 
-void argmax(const ArgmaxArgs& args) {
+void argmax(const AlongArgs& args) {
   if (args.outer * args.dim * args.inner == 0)
     return;
   with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
@@ -122,7 +123,7 @@ void argmax(const ArgmaxArgs& args) {
         search_columns(
             static_cast<const T*>(args.x) + outer * args.dim * args.inner +
                 first,
-            args.out + outer * args.inner + first,
+            static_cast<int64_t*>(args.out) + outer * args.inner + first,
             args.dim,
             args.inner,
             min(block, args.inner - first));

@@ -2,6 +2,7 @@
 // all sums are of well-scaled numbers.
 #include "normalization.h"
 
+#include "along.h"
 #include "reduction.h"
 #include "vec.h"
 #include "vecmath.h"
@@ -402,7 +403,7 @@ void softmax(const SoftmaxArgs& args) {
   });
 }
 
-void logsumexp(const SoftmaxArgs& args) {
+void logsumexp(const AlongArgs& args) {
   with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     const T* x = static_cast<const T*>(args.x);
     T* out = static_cast<T*>(args.out);

@@ -45,8 +45,4 @@ struct SoftmaxArgs {
 
 void softmax(const SoftmaxArgs& args);
 
-// out (outer, inner) = the logarithm of the sum of powers of e; `log` and
-// `flush` do not matter.
-void logsumexp(const SoftmaxArgs& args);
-
 } // namespace at::native::zendnn::kernels
