@@ -157,6 +157,45 @@ def test_argmax(data: st.DataObject) -> None:
     assert torch.equal(got, x.argmax(dims[0] if dims else None, keepdim=keep))
 
 
+@property_test
+@given(data=st.data())
+def test_the_largest_and_the_smallest_elements(data: st.DataObject) -> None:
+    """NaN if there is one, in a row or in a column."""
+    b, draw = Builder(), data.draw
+    dtype, op = draw(dtypes), draw(st.sampled_from(["amax", "amin"]))
+    shape = draw(st.lists(st.sampled_from([1, 2, 5, 17, 40, 600]), min_size=1, max_size=3))
+    first = draw(st.integers(0, len(shape) - 1))
+    dims = tuple(range(first, draw(st.integers(first, len(shape)))))
+    numbers = values(*shape, dtype=dtype)
+    if draw(st.booleans()):
+        numbers.view(-1)[draw(st.integers(0, numbers.numel() - 1))] = math.nan
+    x = ARRANGEMENTS[draw(arrangements)](numbers)
+    keep = draw(st.booleans())
+    (got,) = make_plan(region_of(b, b(op, b.input(x), dims=dims, keep=keep))).run([x], [])
+    want = getattr(x, op)(dims, keep)
+    assert got.dtype == dtype
+    assert torch.equal(got.nan_to_num(1e9), want.nan_to_num(1e9))
+    assert torch.equal(got.isnan(), want.isnan())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(1, 200_001), (2, 70_000), (70_001, 3), (3, 9, 5000)])
+def test_threads_share_the_largest_elements(
+    b: Builder, shape: tuple[int, ...], threads: int
+) -> None:
+    x = values(*shape)
+    results = [b("amax", b.input(x), dims=dims) for dims in ((), (0,), (-1,))]
+    region = region_of(b, *results)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        got = make_plan(region).run([x] * 3, [])
+    finally:
+        torch.set_num_threads(before)
+    for mine, dims in zip(got, ((), (0,), (-1,)), strict=True):
+        assert torch.equal(mine, x.amax(dims))
+
+
 @pytest.mark.parametrize("op", ["triu", "tril"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 @pytest.mark.parametrize("diagonal", [-9, -1, 0, 2, 9])

@@ -372,6 +372,14 @@ def argmax(a: Attributes, x: Tensor) -> Tensor:
     return x.argmax(dim, a.get("keep", False))
 
 
+def amax(a: Attributes, x: Tensor) -> Tensor:
+    return x.amax(a.get("dims", ()), a.get("keep", False))
+
+
+def amin(a: Attributes, x: Tensor) -> Tensor:
+    return x.amin(a.get("dims", ()), a.get("keep", False))
+
+
 def logsumexp(a: Attributes, x: Tensor) -> Tensor:
     return x.logsumexp(a.get("dims", ()) or tuple(range(x.dim())), a.get("keep", False))
 
@@ -479,6 +487,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "resample": resample,
     "mean": lambda a, x: x.mean(a.get("dims", ()), a.get("keep", False)),
     "sum": lambda a, x: x.sum(a.get("dims", ()), a.get("keep", False)),
+    "amax": amax,
+    "amin": amin,
     "argmax": argmax,
     "logsumexp": logsumexp,
     "topk": topk,

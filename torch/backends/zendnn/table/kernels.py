@@ -53,6 +53,7 @@ def _in(
 
 
 KERNELS = (
+    *_in("Amax", "void amax(AlongArgs)", "void amin(AlongArgs)", header="along"),
     *_in("Argmax", "void argmax(AlongArgs)", header="along"),
     # Only attention multiplies bfloat16 numbers directly.
     *_in(

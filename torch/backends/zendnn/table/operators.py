@@ -40,6 +40,15 @@ def _reduction(signature: str, overload: str, doc: str) -> Operator:
     return Operator(signature, doc, traits, result, aten, "reduce", "reduction", Work.SOME)
 
 
+def _extremum(name: str, which: str) -> Operator:
+    """The largest or the smallest elements of some neighbouring dimensions, or of all."""
+    signature = f"{name}(Tensor x, *, int[] dims=[], bool keep=False)"
+    aten = f"aten::{name}(self, dim=dims, keepdim=keep)", f"aten::{name[1:]}(self)"
+    doc = f"the {which} elements over neighbouring `dims`, or over all; NaN if there is one"
+    result = Result(infer.reduced, _ALL)
+    return Operator(signature, doc, _FALLS_BACK, result, aten, "along", "reduction", Work.SOME)
+
+
 def _triangle(name: str, where: str) -> Operator:
     """The triangle above or below a diagonal."""
     signature, aten = f"{name}(Any x, *, int diagonal=0)", f"aten::{name}(self, diagonal=diagonal)"
@@ -334,6 +343,8 @@ COMPUTE_ROWS = (
         "dim_IntList",
         "as `mean`; `dtype`: int64 of a tensor of that, which wraps around, or of bool",
     ),
+    _extremum("amax", "largest"),
+    _extremum("amin", "smallest"),
     Operator(
         "argmax(Tensor x, *, int[] dims=[], bool keep=False)",
         "the first of the largest elements along a dimension, or of all without one; int64; NaN is "

@@ -1,0 +1,124 @@
+// The largest and the smallest elements. Rows are read one after the other;
+// columns side by side, which are neighbours in memory.
+#include "along.h"
+#include "vec.h"
+
+namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
+namespace {
+
+constexpr int64_t kColumns = 512;
+
+// Loads elements, with the other sign for the smallest ones, so that the
+// largest of them is wanted.
+template <class T, bool smallest, class Lanes>
+Vec load_for(const T* x, Lanes lanes) {
+  const Vec v = load(x, lanes);
+  return smallest ? -v : v;
+}
+
+// NaN if there is one.
+template <class T, bool smallest>
+float most_of_row(const T* x, int64_t size) {
+  const Vec most = reduce(
+      size,
+      splat(-__builtin_inff()),
+      [&](int64_t i, auto lanes) {
+        return load_for<T, smallest>(x + i, lanes);
+      },
+      max_or_nan);
+  return any_nan(most) ? __builtin_nanf("") : max_lanes(most);
+}
+
+template <class T, bool smallest>
+void most_of_columns(
+    const T* x,
+    T* out,
+    int64_t rows,
+    int64_t stride,
+    int64_t columns) {
+  float most[kColumns];
+  each_vector(columns, [&](int64_t i, auto lanes) {
+    store(most + i, load_for<T, smallest>(x + i, lanes));
+  });
+  for (int64_t row = 1; row < rows; ++row)
+    each_vector(columns, [&](int64_t i, auto lanes) {
+      const Vec v = load_for<T, smallest>(x + row * stride + i, lanes);
+      store(most + i, max_or_nan(load(most + i), v));
+    });
+  each_vector(columns, [&](int64_t i, auto lanes) {
+    const Vec v = load(most + i);
+    store(out + i, smallest ? -v : v, lanes);
+  });
+}
+
+// Threads share each row where there are too few rows for them.
+template <class T, bool smallest>
+void most_of_rows(const AlongArgs& args) {
+  const T* x = static_cast<const T*>(args.x);
+  T* out = static_cast<T*>(args.out);
+  const auto write = [&](int64_t row, float most) {
+    store_one(out + row, smallest ? -most : most);
+  };
+  if (args.outer < threads_for(args.outer * args.dim, kGrain)) {
+    for (int64_t row = 0; row < args.outer; ++row) {
+      const T* from = x + row * args.dim;
+      float most = -__builtin_inff();
+      parallel(args.dim, kWidth, kGrain, [&](int64_t begin, int64_t end) {
+        const float part = most_of_row<T, smallest>(from + begin, end - begin);
+#pragma omp critical(zendnn_amax)
+        most = most != most || part <= most ? most : part;
+      });
+      write(row, most);
+    }
+    return;
+  }
+  parallel(
+      args.outer,
+      1,
+      ceil_div(kGrain, args.dim),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row)
+          write(row, most_of_row<T, smallest>(x + row * args.dim, args.dim));
+      });
+}
+
+template <bool smallest>
+void find_most(const AlongArgs& args) {
+  const int64_t size = args.outer * args.dim * args.inner;
+  if (size == 0)
+    return;
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
+    if (args.inner == 1)
+      return most_of_rows<T, smallest>(args);
+    const int64_t share =
+        ceil_div(args.outer * args.inner, threads_for(size, kGrain));
+    const int64_t block =
+        round_up(min(min(share, args.inner), kColumns), kWidth);
+    const int64_t blocks = ceil_div(args.inner, block);
+    const int64_t grain = ceil_div(kGrain, args.dim * block);
+    parallel(args.outer * blocks, 1, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t outer = i / blocks, first = i % blocks * block;
+        most_of_columns<T, smallest>(
+            static_cast<const T*>(args.x) + outer * args.dim * args.inner +
+                first,
+            static_cast<T*>(args.out) + outer * args.inner + first,
+            args.dim,
+            args.inner,
+            min(block, args.inner - first));
+      }
+    });
+  });
+}
+
+} // namespace
+
+void amax(const AlongArgs& args) {
+  find_most<false>(args);
+}
+
+void amin(const AlongArgs& args) {
+  find_most<true>(args);
+}
+
+} // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA
