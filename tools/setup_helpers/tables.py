@@ -155,23 +155,21 @@ def _computed(table: Any) -> list[Any]:
 
 def kernel_dtypes_header(table: Any) -> str:
     """Return the enumerators of the dtypes that kernels may take, and their C++ types."""
-    rows = _computed(table)
+    rows = [table.DTYPES[name] for name in table.CONVERTED]
     enumerators = ", ".join(["none", *(row.name for row in rows)])
     names = ", ".join(['"no dtype"', *(f'"{row.name}"' for row in rows)])
     lines = [NOTE + "#pragma once\n", "#include <cstdint>\n"]
     lines += ["namespace at::native::zendnn::kernels {\n"]
-    lines += [
-        f"struct {row.arithmetic.cpp};"
-        for row in rows
-        if row.arithmetic.cpp not in ("float", "double")
-    ]
+    lines += [f"struct {row.kernel};" for row in rows if row.kernel != "float"]
     lines += ["\n// `none`: not set."]
     lines += [f"enum class DType : uint8_t {{ {enumerators} }};"]
     lines += [f"inline constexpr const char* kDTypeNames[] = {{{names}}};\n"]
     lines += ["template <class T>\ninline constexpr DType kTypeOf = DType::none;"]
     for row in rows:
-        of = f"inline constexpr DType kTypeOf<{row.arithmetic.cpp}>"
+        of = f"inline constexpr DType kTypeOf<{row.kernel}>"
         lines.append(f"template <>\n{of} = DType::{row.name};")
+    lines += ["\n// The types of all.", "template <class... Types>\nstruct TypeList {};"]
+    lines.append(f"using AllTypes = TypeList<{', '.join(row.kernel for row in rows)}>;")
     return "\n".join([*lines, "\n} // namespace at::native::zendnn::kernels\n"])
 
 
@@ -183,9 +181,19 @@ def dtype_rows(table: Any) -> str:
         needs = ", ".join(f"Isa::{name}" for name in how.needs)
         lines.append(
             f'Dtype{{ScalarType::{row.scalar}, "{row.name}", {how.primitive}, {row.name}, '
-            f"{{{needs}}}, {_double(how.rounding)}, {_double(how.tolerance)}}},"
+            f"{{{needs}}}, {_double(how.rounding)}}},"
         )
     return "\n".join(lines) + "\n"
+
+
+def kernel_dtype_rows(table: Any) -> str:
+    """Return the elements of the array ``kKernelDtypes`` (Dtypes.h)."""
+    rows = [table.DTYPES[name] for name in table.CONVERTED]
+    lines = [
+        f"{{ScalarType::{row.scalar}, kernels::DType::{row.name}, {_double(row.tolerance)}}},"
+        for row in rows
+    ]
+    return "\n".join([NOTE.rstrip(), *lines]) + "\n"
 
 
 def functions_header(table: Any) -> str:
@@ -482,6 +490,7 @@ def _double(number: float) -> str:
 #: The generated files, by path below the folder.
 FILES = {
     "aten/src/ATen/native/zendnn/DtypeRows.inc": dtype_rows,
+    "aten/src/ATen/native/zendnn/KernelDtypeRows.inc": kernel_dtype_rows,
     "aten/src/ATen/native/zendnn/InstructionSets.h": instruction_sets_header,
     "aten/src/ATen/native/zendnn/Variables.h": variables_header,
     "aten/src/ATen/native/zendnn/kernels/Dispatch.cpp": dispatch_source,

@@ -926,7 +926,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         lambda x: x.double(),
         [ROWS],
         "aten::to",
-        "dtype is not float32, bfloat16, int64 or bool",
+        "dtype is float64, which plans do not return",
     ),
     "reflected edges": (
         lambda x: F.pad(x, (1, 1), mode="reflect"),

@@ -503,5 +503,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "pad": lambda a, x, *pads: F.pad(x, pads, value=a["value"]),
     "roll": lambda a, x: x.roll(a["shifts"], a["dims"]),
     "to_like": lambda a, x, y: x.to(y.dtype),
-    "to": lambda a, x: x.to(MADE[a["dtype"]]),
+    "to": lambda a, x: x.to(getattr(torch, a["dtype"])),
 }

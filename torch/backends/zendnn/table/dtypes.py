@@ -13,18 +13,14 @@ class Arithmetic:
     """How the engine computes in a dtype. Sums are float32 in all of them.
 
     Attributes:
-        cpp: the type of the elements in our kernels.
         primitive: ZenDNN's data type.
         needs: instruction sets of which primitives need one; our kernels do not.
         rounding: by how much it may part two results, relative to them.
-        tolerance: of a region's results, relative to the largest.
     """
 
-    cpp: str
     primitive: str
     needs: tuple[str, str]
     rounding: float
-    tolerance: float
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,10 @@ class Dtype:
         number: torch's own, of its ``ScalarType``.
         scalar: that type's enumerator in C++.
         kind: 'float', 'integer' (which bool is, too) or 'complex'.
-        is_made: whether plans make tensors of it.
+        kernel: the type of its elements in our kernels, which convert all that have one; empty
+            where they do not take it.
+        tolerance: of a region's results, relative to the largest; of those with ``kernel``.
+        is_made: whether plans make tensors of it, and not only convert to it.
         arithmetic: None where only operators of indices, conditions and integers take it, or none.
     """
 
@@ -44,14 +43,14 @@ class Dtype:
     number: int
     scalar: str
     kind: str
+    kernel: str = ""
+    tolerance: float = 0.0
     is_made: bool = False
     arithmetic: Arithmetic | None = None
 
 
-_FLOAT32 = Arithmetic("float", "f32", ("none", "none"), rounding=0.0, tolerance=1e-4)
-_BFLOAT16 = Arithmetic(
-    "BFloat16", "bf16", ("avx2_bf16", "avx512"), rounding=2.0**-7, tolerance=5e-2
-)
+_FLOAT32 = Arithmetic("f32", ("none", "none"), rounding=0.0)
+_BFLOAT16 = Arithmetic("bf16", ("avx2_bf16", "avx512"), rounding=2.0**-7)
 
 #: Every dtype that torch's programs may state, by name.
 DTYPES = {
@@ -63,12 +62,21 @@ DTYPES = {
         Dtype("int32", 3, "Int", "integer"),
         Dtype("int64", 4, "Long", "integer", is_made=True),
         Dtype("float16", 5, "Half", "float"),
-        Dtype("float32", 6, "Float", "float", is_made=True, arithmetic=_FLOAT32),
+        Dtype("float32", 6, "Float", "float", "float", 1e-4, is_made=True, arithmetic=_FLOAT32),
         Dtype("float64", 7, "Double", "float"),
         Dtype("complex64", 9, "ComplexFloat", "complex"),
         Dtype("complex128", 10, "ComplexDouble", "complex"),
         Dtype("bool", 11, "Bool", "integer", is_made=True),
-        Dtype("bfloat16", 15, "BFloat16", "float", is_made=True, arithmetic=_BFLOAT16),
+        Dtype(
+            "bfloat16",
+            15,
+            "BFloat16",
+            "float",
+            "BFloat16",
+            5e-2,
+            is_made=True,
+            arithmetic=_BFLOAT16,
+        ),
     )
 }
 
@@ -78,7 +86,12 @@ def of_kind(kind: str) -> frozenset[str]:
     return frozenset(name for name, row in DTYPES.items() if row.kind == kind)
 
 
+#: All of them, by torch's own numbers.
+NAMES = {row.number: name for name, row in DTYPES.items()}
+#: Those that kernels convert.
+CONVERTED = tuple(name for name, row in DTYPES.items() if row.kernel)
 #: Those that the engine computes in.
 COMPUTED = tuple(name for name, row in DTYPES.items() if row.arithmetic is not None)
-#: Those that plans make, by torch's own numbers.
+#: Those that plans make, by torch's own numbers, and with those that they only convert to.
 MADE = {row.number: name for name, row in DTYPES.items() if row.is_made}
+RETURNED = MADE | {DTYPES[name].number: name for name in CONVERTED}

@@ -441,7 +441,8 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "to(Any x, *, dtype dtype='', bool floating=False)",
-        "`dtype`: float32 bfloat16 int64; `floating`: x is of one of the first two",
+        "`dtype`: int64, or one that kernels convert; `floating`: x is of one that plans compute "
+        "in",
         _KEEPS | _SMALL | Trait.MAY_SHARE | Trait.ROUNDS,
         Result(infer.same, strides="elements"),
         primitive="reorder",

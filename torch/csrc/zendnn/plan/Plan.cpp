@@ -137,8 +137,9 @@ bool are_near(const Tensor& a, const Tensor& b) {
   }
   const auto x = a.to(at::kDouble), y = b.to(at::kDouble);
   const auto finite = y.masked_fill(y.isfinite().logical_not(), 0);
-  const auto* const dtype = find_dtype(a.scalar_type());
-  const auto share = (dtype != nullptr ? *dtype : kDtypes[0]).tolerance;
+  const auto* const dtype = find_kernel_dtype(a.scalar_type());
+  const auto share =
+      (dtype != nullptr ? dtype : find_kernel_dtype(kFloat))->tolerance;
   const auto most = y.numel() > 0 ? finite.abs().max().item<double>() : 0.;
   return at::allclose(x, y, share, share * most, /*equal_nan=*/true);
 }

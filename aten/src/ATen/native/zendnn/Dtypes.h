@@ -21,7 +21,6 @@ struct Dtype {
   kernels::DType kernel;
   std::array<Isa, 2> needs; // one of these, for primitives; our kernels do not
   double rounding;          // how far it parts two results, relative to them
-  double tolerance;         // of a region's results, relative to the largest
 };
 
 inline constexpr auto kDtypes = [] {
@@ -47,6 +46,27 @@ constexpr const Dtype* find_dtype(
 
 constexpr const Dtype* find_dtype(ScalarType scalar) {
   return find_dtype(&Dtype::scalar, scalar);
+}
+
+// The dtypes that kernels convert, which ZenDNN need not compute in.
+struct KernelDtype {
+  ScalarType scalar;
+  kernels::DType kernel;
+  double tolerance; // of a region's results, relative to the largest
+};
+
+inline constexpr auto kKernelDtypes = std::to_array<KernelDtype>({
+#include <ATen/native/zendnn/KernelDtypeRows.inc>
+});
+
+// The row, or null.
+constexpr const KernelDtype* find_kernel_dtype(ScalarType scalar) {
+  for (const auto& row : kKernelDtypes) {
+    if (row.scalar == scalar) {
+      return &row;
+    }
+  }
+  return nullptr;
 }
 
 // Calls f with a zero of the C++ type of the elements.

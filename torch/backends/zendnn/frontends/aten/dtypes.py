@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
-from torch.backends.zendnn.table.dtypes import COMPUTED, DTYPES, MADE
+from torch.backends.zendnn.table.dtypes import COMPUTED, CONVERTED, DTYPES, MADE, NAMES, RETURNED
 
 #: torch's own numbers of these.
 BOOL_NUMBER, INT64_NUMBER = DTYPES["bool"].number, DTYPES["int64"].number
+#: What can be converted to dtypes that kernels convert.
+_CONVERTED = ANY | {getattr(torch, name) for name in CONVERTED}
 
 
 def engine_dtype(call: Call, name: str) -> str:
@@ -24,16 +26,16 @@ CONTIGUOUS = 0
 
 
 def convert(call: Call) -> None:
-    """A conversion to a dtype that plans make, or of the memory format only."""
+    """A conversion to a dtype that plans return, or of the memory format only."""
     call.require("layout", None, 0)
     call.require("pin_memory", None, False)
     call.require("memory_format", *PRESERVED, CONTIGUOUS)
     device, dtype = call.python("device"), call.python("dtype")
     if device is not None and torch.device(device).type != "cpu":
         raise Refused("device is not the CPU")
-    if dtype not in (None, *MADE):
-        raise Refused("dtype is not float32, bfloat16, int64 or bool")
-    x = call.tensor("self", ANY)
+    if dtype not in (None, *RETURNED):
+        raise Refused(f"dtype is {NAMES.get(dtype, 'unknown')}, which plans do not return")
+    x = call.tensor("self", _CONVERTED if RETURNED.get(dtype) in CONVERTED else ANY)
     if call.python("memory_format") == CONTIGUOUS:
         x = call.step("contiguous", [x])
     if dtype is None:
@@ -41,7 +43,7 @@ def convert(call: Call) -> None:
     elif dtype == BOOL_NUMBER:
         call.result("nonzero", [x])
     else:
-        call.result("to", [x], dtype=MADE[dtype])
+        call.result("to", [x], dtype=RETURNED[dtype])
 
 
 def autocast(call: Call) -> None:

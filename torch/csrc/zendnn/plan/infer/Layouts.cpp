@@ -19,7 +19,7 @@ c10::ScalarType dtype_made(std::optional<c10::ScalarType> stated) {
     refuse("an operator that states no dtype");
   }
   if (*stated != c10::ScalarType::Long && *stated != c10::ScalarType::Bool &&
-      find_dtype(*stated) == nullptr) {
+      find_kernel_dtype(*stated) == nullptr) {
     refuse("the dtype " + name_of(*stated));
   }
   return *stated;

@@ -514,7 +514,10 @@ void infer_to(Values& values, const Node& node) {
   if (node.as<attr::to>().in_place) {
     broadcast(values.sizes(tensor(node, 1)), values.sizes(input), Keeps::first);
   }
-  if (node.as<attr::to>().floating || conversion(from, to) == nullptr) {
+  const bool has_kernel =
+      find_kernel_dtype(from) != nullptr && find_kernel_dtype(to) != nullptr;
+  if (node.as<attr::to>().floating ||
+      (!has_kernel && conversion(from, to) == nullptr)) {
     type_of(from);
     type_of(to);
   }
@@ -551,8 +554,8 @@ void build_to(Builder& builder, const Node& node) {
        .places = {at(builder, output, to), at(builder, input, from)},
        .instructions = {
            {.kind = kernels::Instruction::Kind::conversion,
-            .dtype = kernel_type(to_type),
-            .from = kernel_type(from_type),
+            .dtype = find_kernel_dtype(to_type)->kernel,
+            .from = find_kernel_dtype(from_type)->kernel,
             .a = 1,
             .out = 0}}});
 }

@@ -101,15 +101,23 @@ void choose(
   });
 }
 
-template <class From, class To>
-void convert_items(const From* from, To* to, int64_t size) {
-  each_vector(size, [&](int64_t i, auto lanes) {
-    store(to + i, load(from + i, lanes), lanes);
+void convert(const Instruction& it, const Slot* slots, int64_t size) {
+  with_type(AllTypes{}, it.dtype, [&]<class To>(To*) {
+    with_type(AllTypes{}, it.from, [&]<class From>(From*) {
+      From space[kChunk];
+      const From* from = each_item(slots[it.a], size, space);
+      To* to = items<To>(slots[it.out]);
+      each_vector(size, [&](int64_t i, auto lanes) {
+        store(to + i, load(from + i, lanes), lanes);
+      });
+    });
   });
 }
 
 // Executes an instruction for up to kChunk elements.
 void execute(const Instruction& it, const Slot* slots, int64_t size) {
+  if (it.kind == Instruction::Kind::conversion)
+    return convert(it, slots, size);
   with_type<float, BFloat16>(it.dtype, [&]<class T>(T*) {
     T space[kChunk], other_space[kChunk];
     T* out = items<T>(slots[it.out]);
@@ -136,10 +144,7 @@ void execute(const Instruction& it, const Slot* slots, int64_t size) {
             size);
       }
       case Instruction::Kind::conversion:
-        return with_type<float, BFloat16>(it.from, [&]<class From>(From*) {
-          From from_space[kChunk];
-          convert_items(each_item(slots[it.a], size, from_space), out, size);
-        });
+        return; // done above
     }
   });
 }

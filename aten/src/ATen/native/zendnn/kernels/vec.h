@@ -628,5 +628,11 @@ inline decltype(auto) with_type(DType dtype, F f) {
   return f(static_cast<T*>(nullptr));
 }
 
+// The same of a list of types.
+template <class... Types, class F>
+inline decltype(auto) with_type(TypeList<Types...>, DType dtype, F f) {
+  return with_type<Types...>(dtype, f);
+}
+
 } // namespace
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA
