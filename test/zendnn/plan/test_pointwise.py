@@ -206,6 +206,19 @@ def test_conversions(b: Builder, dtype: torch.dtype, to: str, layout: str) -> No
     assert torch.equal(got, b.examples[0].to(getattr(torch, to)))
 
 
+def test_all_numbers_of_float16(b: Builder) -> None:
+    """Each of them, as float32 and as bfloat16, and what many floats are rounded to."""
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
+    many = torch.cat([floats(torch.float32), every.float() * 1.0001])
+    x, y = b.input(every), b.input(many)
+    results = b("to", x, dtype="float32"), b("to", x, dtype="bfloat16"), b("to", y, dtype="float16")
+    got = make_plan(region_of(b, *results)).run([every, many], [])
+    for mine, want in zip(got, (every.float(), every.bfloat16(), many.half()), strict=True):
+        assert mine.dtype == want.dtype
+        assert torch.equal(mine.nan_to_num(7), want.nan_to_num(7))
+        assert torch.equal(mine.isnan(), want.isnan())
+
+
 @pytest.mark.parametrize("like", [*DTYPES, torch.int64])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_conversions_to_the_dtype_of_another(

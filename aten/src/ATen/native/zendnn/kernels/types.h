@@ -17,6 +17,9 @@ namespace at::native::zendnn::kernels {
 struct BFloat16 {
   uint16_t bits;
 };
+struct Half {
+  uint16_t bits;
+};
 
 // Throws std::invalid_argument: a kernel does not take this dtype.
 [[noreturn]] void refuse(DType dtype);

@@ -99,6 +99,16 @@ inline Vec quotient(Vec a, Vec b) {
 inline Vec multiply_add(Vec a, Vec b, Vec c) { // rounded once
   return _mm512_fmadd_ps(a, b, c);
 }
+// The numbers whose bits as Half are the lower halves of the lanes, and the
+// bits of the nearest Half.
+inline Vec from_half(VecI bits) {
+  return _mm512_cvtph_ps(
+      _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(bits)));
+}
+inline VecI to_half(Vec x) {
+  return reinterpret_cast<VecI>(_mm512_cvtepu16_epi32(
+      _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)));
+}
 inline VecI to_int(Vec x) {
   return reinterpret_cast<VecI>(_mm512_cvtps_epi32(x));
 }
@@ -267,6 +277,15 @@ inline Vec reciprocal(Vec x) {
 }
 inline Vec multiply_add(Vec a, Vec b, Vec c) {
   return _mm256_fmadd_ps(a, b, c);
+}
+inline Vec from_half(VecI bits) {
+  const auto both = reinterpret_cast<__m256i>(bits);
+  return _mm256_cvtph_ps(_mm_packus_epi32(
+      _mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+}
+inline VecI to_half(Vec x) {
+  return reinterpret_cast<VecI>(
+      _mm256_cvtepu16_epi32(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)));
 }
 inline VecI to_int(Vec x) {
   return reinterpret_cast<VecI>(_mm256_cvtps_epi32(x));
@@ -437,7 +456,7 @@ inline VecI round_bits(Vec x) {
   return reinterpret_cast<VecI>(x == x ? rounded : bits | 0x400000);
 }
 
-// Loads and stores of either type; lanes beyond a tail are 0.
+// Loads and stores of each type; lanes beyond a tail are 0.
 template <class W>
 Vec load(const float* p, W w) {
   return as_float(load_bits(reinterpret_cast<const uint32_t*>(p), w));
@@ -447,12 +466,20 @@ Vec load(const BFloat16* p, W w) {
   return as_float(load_bits(reinterpret_cast<const uint16_t*>(p), w) << 16);
 }
 template <class W>
+Vec load(const Half* p, W w) {
+  return from_half(load_bits(reinterpret_cast<const uint16_t*>(p), w));
+}
+template <class W>
 void store(float* p, Vec x, W w) {
   store_bits(reinterpret_cast<uint32_t*>(p), as_int(x), w);
 }
 template <class W>
 void store(BFloat16* p, Vec x, W w) {
   store_bits(reinterpret_cast<uint16_t*>(p), round_bits(x) >> 16, w);
+}
+template <class W>
+void store(Half* p, Vec x, W w) {
+  store_bits(reinterpret_cast<uint16_t*>(p), to_half(x), w);
 }
 inline Vec load(const float* p) {
   return load(p, Full{});
