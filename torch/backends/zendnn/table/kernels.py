@@ -55,7 +55,7 @@ def _in(
 KERNELS = (
     *_in("Amax", "void amax(AlongArgs)", "void amin(AlongArgs)", header="along"),
     *_in("Argmax", "void argmax(AlongArgs)", header="along"),
-    # Only attention multiplies bfloat16 numbers directly.
+    # Attention and dot products multiply bfloat16 numbers directly.
     *_in(
         "Attention",
         "int64_t attention_scratch_bytes(AttentionArgs)",
@@ -77,7 +77,7 @@ KERNELS = (
         header="batch_norm",
     ),
     *_in("Depthwise", "bool depthwise(DepthwiseArgs)"),
-    *_in("Dot", "void dot(DotArgs)"),
+    *_in("Dot", "void dot(DotArgs)", more=("avx512_bf16",)),
     *_in("Elementwise", "void eltwise(EltwiseArgs)", "void pointwise(PointwiseArgs)"),
     *_in(
         "Embedding",

@@ -36,6 +36,46 @@ Vec multiply(
   return sum_each(sums);
 }
 
+#ifdef __AVX512BF16__
+// Up to 32 numbers; the others are 0.
+inline __m512bh load_pairs(const BFloat16* x, int64_t size) {
+  const auto all = size < 32 ? (__mmask32{1} << size) - 1 : ~__mmask32{};
+  return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(all, x));
+}
+
+// Pairs of products are added in one instruction.
+inline Vec multiply(
+    const BFloat16* x,
+    int64_t step,
+    int64_t rows,
+    const BFloat16* weight,
+    int64_t depth) {
+  Vec sums[kWidth] = {};
+  const auto add = [&](Vec& sum, int64_t row, int64_t k) {
+    sum = _mm512_dpbf16_ps(
+        sum,
+        load_pairs(x + row * step + k, depth - k),
+        load_pairs(weight + k, depth - k));
+  };
+  if (rows == kWidth) {
+    for (int64_t k = 0; k < depth; k += 32)
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i)
+        add(sums[i], i, k);
+    return sum_each(sums);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    Vec parts[4] = {};
+    for (int64_t k = 0; k < depth; k += 4 * 32)
+#pragma GCC unroll 4
+      for (int part = 0; part < 4; ++part)
+        add(parts[part], i, min(k + part * 32, depth));
+    sums[i] = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  }
+  return sum_each(sums);
+}
+#endif
+
 template <class T, class Out>
 void multiply_all(const DotArgs& args) {
   const T* x = static_cast<const T*>(args.x);
