@@ -196,7 +196,7 @@ def edits(kernel: Kernel, repo: Path) -> dict[Path, str]:
         if re.search(rf"\b{kernel.name}\(Vec\b", _read(path)):
             raise SetupError(
                 f"{path.relative_to(repo)} has a function {kernel.name} already: "
-                "only its row and its case are missing, see docs/new-kernel.md"
+                "only its row is missing, see docs/new-kernel.md"
             )
     return {path: text for path, text in texts.items() if text != _read(path)}
 

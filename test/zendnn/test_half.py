@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.backends.zendnn import export, optimize
+from torch.backends.zendnn import export, optimize, record
 from torch.backends.zendnn.frontends.aten import half
 
-from .common import values
+from .common import stock, values
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
@@ -72,6 +72,36 @@ def test_convolutions_count(layer: nn.Module) -> None:
 def test_autocast_to_float16_counts() -> None:
     with torch.autocast("cpu", torch.float16):
         assert told(net(), values(4, 16), "compiled")
+
+
+class Wide(nn.Module):
+    """Takes and returns float16, and computes in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.weight = net(), nn.Parameter(values(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.net(x.float())
+        norm = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6)
+        return (norm.half() * self.weight.half()).float(), (y > 0).half()
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_conversions_at_the_borders_are_parts_of_plans(front_end: str) -> None:
+    module, x = Wide().eval(), values(4, 16).half()
+    with torch.no_grad():
+        run = FRONT_ENDS[front_end](module, x)
+        for _ in range(3):
+            got = run(x)
+        with record() as events:
+            run(x)
+        with stock():
+            want = module(x)
+    assert [event.route for event in events if event.route in ("plan", "torch")].count("plan") > 1
+    for mine, theirs in zip(got, want, strict=True):
+        assert mine.dtype == theirs.dtype
+        torch.testing.assert_close(mine, theirs, rtol=4e-3, atol=4e-3)
 
 
 class WithConstant(nn.Module):

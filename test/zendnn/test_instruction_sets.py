@@ -26,11 +26,11 @@ OF_OURS = {
     "pairs": ("gathered_pairs",),
     "pointwise": (
         *("functions", "functions_of_infinity_and_nan_are_torchs", "binary_operators"),
-        *("nan_is_the_larger_and_the_smaller_number", "conversions"),
+        *("nan_is_the_larger_and_the_smaller_number", "conversions", "all_numbers_of_float16"),
     ),
     "reduction": (
         *("softmax", "layer_norm", "layer_norm_of_the_sum_of_two_views", "argmax", "triangles"),
-        "sums_and_means_over_any_dimensions",
+        *("sums_and_means_over_any_dimensions", "the_largest_and_the_smallest_elements"),
     ),
     "resampling": (
         *("resampling", "signals_are_resampled"),
@@ -51,7 +51,7 @@ AS_ON_ZEN4 = (
     *(("attention", name) for name in OF_OURS["attention"]),
     *(("pointwise", name) for name in ("functions", "conversions")),
     *(("reduction", name) for name in ("softmax", "layer_norm")),
-    ("embedding", "embedding_bags"),
+    *(("embedding", "embedding_bags"), ("dot", "layers_of_few_outputs")),
     ("matmul", "linear_layers_of_rows_that_repeat"),
     ("post_ops", "functions_as_post_ops"),
 )
@@ -132,11 +132,12 @@ def test_operators_are_right_as_on_zen4() -> None:
 
 
 @pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX512_CORE_BF16"])
-def test_attention_of_bfloat16_is_right_with_and_without_products_of_it(isa: str) -> None:
+def test_kernels_of_bfloat16_are_right_with_and_without_products_of_it(isa: str) -> None:
     passes(
         "-k",
-        "attention_is_right and dtype1",
+        "dtype1 and (attention_is_right or layers_of_few_outputs)",
         str(TESTS / "cpu" / "test_attention.py"),
+        str(TESTS / "plan" / "test_dot.py"),
         ZENDNN_MAX_CPU_ISA=isa,
     )
 

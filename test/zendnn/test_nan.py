@@ -553,13 +553,13 @@ def check_product(
     torch.testing.assert_close(got[finite].double(), exact[finite], rtol=tolerance, atol=tolerance)
 
 
-#: That do not fill whole pairs or, of 12 and 34, rows of AMX's tiles.
-CHANNELS = (1, 3, 5, 12, 17, 34, 67)
+#: That do not fill whole pairs or, of the even ones, rows of AMX's tiles.
+UNEVEN_CHANNELS = (1, 3, 5, 12, 17, 34, 36, 67)
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("channels", UNEVEN_CHANNELS)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_infinities_in_plans_reach_only_their_own_products(
     name: str, channels: int, layout: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -577,7 +577,7 @@ def test_infinities_in_plans_reach_only_their_own_products(
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("arranged", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("channels", UNEVEN_CHANNELS)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_infinities_in_eager_mode_reach_only_their_own_products(
     name: str, channels: int, arranged: str, dtype: torch.dtype

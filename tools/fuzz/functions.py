@@ -26,9 +26,11 @@ def expressions(known: Collection[str]) -> Iterator[tuple[str, Callable[[], str]
 def _expression(mapping: Mapping) -> Callable[[], str]:
     name = mapping.name.removeprefix("aten::")
     module = "torch" if hasattr(torch, name) else "F"
+    is_bounded = any(argument.target == "beta" for argument in mapping.arguments)
 
     def draw() -> str:
-        alpha = random.choice([0.1, 0.2, 0.7])
+        # Slopes are positive: those below 0 make -0 of 0 in some kernels only.
+        alpha = random.choice([-0.5, 0.0, 0.2] if is_bounded else [0.1, 0.2, 0.7])
         values = {"x": "{0}", "alpha": alpha, "beta": alpha + random.choice([0.3, 1.5])}
         arguments = mapping.arguments_for(values)
         x = arguments.pop("self")

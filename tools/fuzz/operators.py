@@ -67,14 +67,13 @@ def _maybe(text: str, chance: float = 0.5) -> str:
 
 #: Beside the functions in the engine's own table.
 ELEMENTWISE = {
-    "hardtanh": "F.hardtanh({0}, -0.5, 0.7)",
     "selu": "F.selu({0})",
     "logsigmoid": "F.logsigmoid({0})",
     "pow2": "{0} ** 2",
     "pow3": "torch.pow({0}, 3)",
     "reciprocal": "torch.reciprocal({0})",
     "sign": "torch.sign({0})",
-    "clamp_max": "torch.clamp({0}, max=0.3)",
+    "half_and_back": "{0}.half().to({0}.dtype)",
     "add_scalar": "{0} + 1.5",
     "rsub_scalar": "1.25 - {0}",
     "mul_scalar": "{0} * 0.5",
@@ -105,6 +104,8 @@ WITH_DIM = {
     "halves_swapped": "torch.cat([{0}.narrow({d}, 0, {n} // 2), {0}.narrow({d}, {n} // 2, {n} - {n} // 2)][::-1], {d})",  # noqa: E501
     "minus_mean": "{0} - {0}.mean([{d}], keepdim=True)",
     "minus_max": "{0} - {0}.amax({d}, keepdim=True)",
+    "minus_min_of_all": "{0} - {0}.min()",
+    "scaled_by_max": "{0} / ({0}.abs().amax([0, {d}], keepdim=True) + 1)",
     "gate_of_sum": "{0} * torch.sigmoid({0}.sum({d}, keepdim=True))",
     "chunks": "torch.cat(torch.chunk({0}, 3, {d}), {d})",
     "unbound": "torch.stack(torch.unbind({0}, {d}), {d})",

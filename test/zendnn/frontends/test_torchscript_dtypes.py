@@ -44,6 +44,7 @@ MAKE_WHOLE: dict[str, Function] = {
     "view of one": lambda x: (x > 0).reshape(-1).unsqueeze(0).transpose(0, 1),
     "arithmetic with integers": lambda x: x.argmax(-1) * 3 - 1,
     "remainder": lambda x: x.argmax(-1) % 2,
+    "largest": lambda x: x.argmax(-1).amax(),
     "running sum": lambda x: (x > 0).cumsum(0),
     "filled where": lambda x: x.argmax(-1).masked_fill(x[:, 0] > 0, 7),
     "type of another": lambda x: x.type_as(x.argmax(-1)),
@@ -69,6 +70,7 @@ READ_WHOLE: dict[str, Function] = {
     "row of a table": lambda x: TABLE.index_select(0, x.reshape(-1)),
     "gathered": lambda x: TABLE.gather(0, x),
     "one hot": lambda x: F.one_hot(x),
+    "smallest": lambda x: F.one_hot(x.amin(0)),
     "table of the sum of ids and ids": lambda x: F.embedding((x + x).clamp(0, 7), TABLE),
     "table of a view": lambda x: F.embedding(x.flatten().contiguous()[1:], TABLE),
 }

@@ -91,6 +91,7 @@ def converted(b: Builder, family: str, after: str | None, weight: str | None) ->
     ("after", "weight", "left"),
     [
         ("bfloat16", "bfloat16", ["rms_norm"]),
+        ("float16", None, ["to", "rms_norm", "to"]),
         ("bfloat16", None, ["rms_norm"]),
         ("bfloat16", "float32", ["rms_norm", "binary"]),
         (None, "float32", ["to", "rms_norm"]),
@@ -103,7 +104,8 @@ def test_conversions_around_rms_norms(
 ) -> None:
     graph = converted(b, family, after, weight)
     assert ops(graph) == left
-    assert only(graph, "rms_norm").attributes["dtype"] == (after or "float32")
+    dtype = "bfloat16" if after == "bfloat16" else "float32"  # no norm computes in float16
+    assert only(graph, "rms_norm").attributes["dtype"] == dtype
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])

@@ -82,17 +82,18 @@ def test_functions_of_infinity_and_nan_are_torchs(
     with stock():
         want, alone = in_torch(name, argument), in_torch(name, argument[:1]).expand(37)
     # torch's vector and scalar code differ in gelu(∞).
-    assert any(torch.equal(got.nan_to_num(7), other.nan_to_num(7)) for other in (want, alone))
+    options = {"rtol": 0, "atol": 0, "equal_nan": True}
+    assert any(torch.allclose(got, other, **options) for other in (want, alone))
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh"])
-def test_functions_are_as_precise_as_stock_torchs(b: Builder, name: str) -> None:
-    """Stock torch's largest errors over all floats are 0.572 and 0.569 units in the last place."""
+@pytest.mark.parametrize(("name", "most"), [("exp", 0.57), ("tanh", 0.57), ("atan", 1.02)])
+def test_functions_are_precise(b: Builder, name: str, most: float) -> None:
+    """In units in the last place, of which stock torch's errors are 0.572, 0.569 and 0.51."""
     x = floats(torch.float32)
     (got,) = make_plan(region_of(b, b.eltwise(name, b.input(x)))).run([x], [])
     exact = in_torch(name, x.double())
     normal = exact.isfinite() & (exact.abs() >= torch.finfo(x.dtype).tiny)
-    assert ulps(got[normal], exact[normal]).max() <= 0.57
+    assert ulps(got[normal], exact[normal]).max() <= most
 
 
 @pytest.mark.usefixtures("images")
@@ -198,10 +199,6 @@ CONVERTED = [getattr(torch, name) for name in table_dtypes.CONVERTED]
 def test_conversions(b: Builder, dtype: torch.dtype, to: str, layout: str) -> None:
     x = b.input(tensor(3, 17, dtype=dtype, layout=layout))
     plan = make_plan(region_of(b, b("to", x, dtype=to)))
-    if to != "float32" and dtype not in CONVERTED:
-        assert not plan.takes(b.examples, [])
-        assert refusal(plan).startswith("tensors of ")
-        return
     (got,) = plan.run(b.examples, [])
     assert torch.equal(got, b.examples[0].to(getattr(torch, to)))
 
@@ -214,9 +211,7 @@ def test_all_numbers_of_float16(b: Builder) -> None:
     results = b("to", x, dtype="float32"), b("to", x, dtype="bfloat16"), b("to", y, dtype="float16")
     got = make_plan(region_of(b, *results)).run([every, many], [])
     for mine, want in zip(got, (every.float(), every.bfloat16(), many.half()), strict=True):
-        assert mine.dtype == want.dtype
-        assert torch.equal(mine.nan_to_num(7), want.nan_to_num(7))
-        assert torch.equal(mine.isnan(), want.isnan())
+        torch.testing.assert_close(mine, want, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("like", [*DTYPES, torch.int64])

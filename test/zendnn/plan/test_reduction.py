@@ -39,6 +39,11 @@ from ..support.samples import (
 )
 
 
+def assert_equal(got: torch.Tensor, want: torch.Tensor) -> None:
+    """All numbers are the same, NaN and infinities included."""
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
 @property_test
 @given(data=st.data())
 def test_softmax(data: st.DataObject) -> None:
@@ -165,17 +170,41 @@ def test_the_largest_and_the_smallest_elements(data: st.DataObject) -> None:
     dtype, op = draw(dtypes), draw(st.sampled_from(["amax", "amin"]))
     shape = draw(st.lists(st.sampled_from([1, 2, 5, 17, 40, 600]), min_size=1, max_size=3))
     first = draw(st.integers(0, len(shape) - 1))
-    dims = tuple(range(first, draw(st.integers(first, len(shape)))))
+    dims = draw(st.permutations(range(first, draw(st.integers(first, len(shape))))).map(tuple))
+    dims = tuple(dim - len(shape) if draw(st.booleans()) else dim for dim in dims)
     numbers = values(*shape, dtype=dtype)
-    if draw(st.booleans()):
-        numbers.view(-1)[draw(st.integers(0, numbers.numel() - 1))] = math.nan
+    for special in draw(st.lists(st.sampled_from([math.nan, math.inf, -math.inf]), max_size=3)):
+        numbers.view(-1)[draw(st.integers(0, numbers.numel() - 1))] = special
     x = ARRANGEMENTS[draw(arrangements)](numbers)
     keep = draw(st.booleans())
     (got,) = make_plan(region_of(b, b(op, b.input(x), dims=dims, keep=keep))).run([x], [])
-    want = getattr(x, op)(dims, keep)
-    assert got.dtype == dtype
-    assert torch.equal(got.nan_to_num(1e9), want.nan_to_num(1e9))
-    assert torch.equal(got.isnan(), want.isnan())
+    assert_equal(got, getattr(x, op)(dims, keep))
+
+
+@pytest.mark.parametrize("op", ["amax", "amin"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool])
+@pytest.mark.parametrize("dims", [(), (0,), (1, 2), (-1,)])
+def test_the_largest_and_the_smallest_integers(
+    b: Builder, dims: tuple[int, ...], dtype: torch.dtype, op: str
+) -> None:
+    x = (values(3, 5, 4) * 3).to(dtype)
+    (got,) = make_plan(region_of(b, b(op, b.input(x), dims=dims))).run([x], [])
+    assert_equal(got, getattr(x, op)(dims))
+
+
+def test_torch_finds_the_largest_elements_of_dimensions_that_are_apart(b: Builder) -> None:
+    x = b.input(values(3, 5, 4))
+    y = b("softmax", b.eltwise("tanh", x), dim=-1)
+    plan = make_plan(region_of(b, b("amax", y, dims=(0, 2)), y))
+    whole, got = plan.run(b.examples, [])
+    assert_equal(got, whole.amax((0, 2)))
+    assert [step for step in implementations(plan) if "torch" in step]
+
+
+def test_dimensions_that_repeat_are_refused(b: Builder) -> None:
+    plan = make_plan(region_of(b, b("amax", b.input(values(3, 5, 4)), dims=(1, 1))))
+    assert not plan.takes(b.examples, [])
+    assert "repeats a dimension" in refusal(plan)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -193,7 +222,7 @@ def test_threads_share_the_largest_elements(
     finally:
         torch.set_num_threads(before)
     for mine, dims in zip(got, ((), (0,), (-1,)), strict=True):
-        assert torch.equal(mine, x.amax(dims))
+        assert_equal(mine, x.amax(dims))
 
 
 @pytest.mark.parametrize("op", ["triu", "tril"])

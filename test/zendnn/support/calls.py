@@ -535,6 +535,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS.t()],
         "r0 = contiguous(x)\nr1 = eltwise(r0) algorithm=affine alpha=2.0 beta=-0.0",
     ),
+    "to float16": (lambda x: x.half(), [ROWS], "r0 = to(x) dtype=float16"),
+    "to float16 and back": (
+        lambda x: x.half().float(),
+        [ROWS],
+        "r0 = to(x) dtype=float16\nr1 = to(r0) dtype=float32",
+    ),
     "to a memory format": (
         lambda x: x.to(memory_format=torch.contiguous_format),
         [ROWS.t()],

@@ -5,7 +5,8 @@ therefore puts the operand that may be NaN second, or blends by an ordered compa
 false for NaN.
 
 bfloat16 products multiply pairs. The last element of an odd row has no partner: the kernel
-multiplies whatever follows by 0, and 0 times infinity is NaN. So that value must be 0 as well.
+multiplies whatever follows by 0, and 0 times infinity is NaN. So that value must be 0 as well. Rows
+of AMX's tiles have 32; convolutions that fill such a row in part take other kernels.
 
 Test: ``test/zendnn/test_nan.py``.
 """
@@ -36,6 +37,24 @@ def _phrase(name: str, pattern: str, replacement: str, *files: str) -> Phrase:
 
 def _pair(name: str, file: str, anchor: str, text: str) -> Edit:
     return Edit(name, f"src/cpu/x64/{file}", anchor, Action.REPLACE, text, _PAIRED)
+
+
+def _decline_part_filled_tiles(of: str, file: str) -> Edit:
+    """A row of a tile holds 32 channels; what lies beside them fills the rest of a last one.
+
+    No AMD CPU has tiles.
+    """
+    types = (
+        "            VDISPATCH_CONV((is_bf16_convolution || is_int8_convolution),\n"
+        "                    VERBOSE_UNSUPPORTED_DT_CFG);\n"
+    )
+    after = "            VDISPATCH_CONV(set_default_alg_kind(alg_kind::convolution_direct),\n"
+    whole = (
+        "            VDISPATCH_CONV(is_int8_convolution || IC() / G() % 32 == 0,\n"
+        "                    VERBOSE_SHAPE_RESTRICTION);\n"
+    )
+    name = f"decline-part-filled-tiles{of}"
+    return _pair(name, file, types + after, types + whole + after)
 
 
 def _bounded(*bounds: tuple[str, str]) -> str:
@@ -273,20 +292,8 @@ EDITS: tuple[Edit, ...] = (
         "                        vpbroadcastw(ddst, ptr[aux_reg_dst + aux_ddst_offset]);\n"
         "                        vpsrld(ddst, ddst, 16);\n",
     ),
-    # A row of a tile holds 32 channels; what fills the rest of it lies beside them. No AMD CPU has
-    # tiles.
-    _pair(
-        "decline-part-filled-tiles",
-        "jit_avx512_core_amx_convolution.hpp",
-        "            VDISPATCH_CONV((is_bf16_convolution || is_int8_convolution),\n"
-        "                    VERBOSE_UNSUPPORTED_DT_CFG);\n"
-        "            VDISPATCH_CONV(set_default_alg_kind(alg_kind::convolution_direct),\n",
-        "            VDISPATCH_CONV((is_bf16_convolution || is_int8_convolution),\n"
-        "                    VERBOSE_UNSUPPORTED_DT_CFG);\n"
-        "            VDISPATCH_CONV(is_int8_convolution || IC() / G() % 32 == 0,\n"
-        "                    VERBOSE_SHAPE_RESTRICTION);\n"
-        "            VDISPATCH_CONV(set_default_alg_kind(alg_kind::convolution_direct),\n",
-    ),
+    _decline_part_filled_tiles("", "jit_avx512_core_amx_convolution.hpp"),
+    _decline_part_filled_tiles("-of-points", "jit_avx512_core_amx_1x1_convolution.hpp"),
     _pair(
         "decline-part-filled-tiles-by-brgemm",
         "jit_brgemm_conv_utils.cpp",

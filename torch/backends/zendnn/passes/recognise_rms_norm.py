@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch.backends.zendnn.ir.graph import Graph
 from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes._match import chain, each, is_one_of, producer, substitute
+from torch.backends.zendnn.table.dtypes import COMPUTED
 from torch.backends.zendnn.table.notation import Attribute
 
 #: What makes the mean square, the last operator first.
@@ -46,6 +47,12 @@ def _unconverted(x: Operand) -> Operand:
     return x if node is None or node.get("dtype") != "float32" else node.inputs[0]
 
 
+def _conversion(graph: Graph, last: Node) -> Node | None:
+    """The only reader of a node, if it converts to a dtype that norms compute in."""
+    node = graph.only_user(last.output)
+    return node if node is not None and node.get("dtype") in COMPUTED and node.op == "to" else None
+
+
 def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
     """Replace the members by a norm.
 
@@ -54,8 +61,8 @@ def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
     """
     attributes: dict[str, Attribute] = {"eps": eps, "dims": 1}
     wide = next((v for v in (x, members[0].inputs[0]) if v is not _unconverted(v)), None)
-    narrowed = graph.only_user(members[-1].output)
-    if wide is not None and narrowed is not None and narrowed.op == "to":
+    narrowed = _conversion(graph, members[-1])
+    if wide is not None and narrowed is not None:
         attributes["dtype"] = narrowed.get("dtype")
         x = _unconverted(x)
         members.append(narrowed)
@@ -67,8 +74,8 @@ def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
     if weighing is not None and weight is not None:
         attributes["dtype"] = str(weight.dtype)
         members.append(weighing)
-    narrowed = graph.only_user(members[-1].output)
-    if wide is x and narrowed is not None and narrowed.op == "to":
+    narrowed = _conversion(graph, members[-1])
+    if wide is x and narrowed is not None:
         narrow, dtype = _unconverted(x), narrowed.get("dtype")
         if isinstance(narrow, Value) and narrow.dtype in (None, dtype):
             attributes["dtype"], x = dtype, narrow

@@ -34,7 +34,8 @@ class Dtype:
         kind: 'float', 'integer' (which bool is, too) or 'complex'.
         kernel: the type of its elements in our kernels, which convert all that have one; empty
             where they do not take it.
-        tolerance: of a region's results, relative to the largest; of those with ``kernel``.
+        tolerance: how far a region's results may differ, as a share of the largest; 0.0 without
+            ``kernel``.
         is_made: whether plans make tensors of it, and not only convert to it.
         arithmetic: None where only operators of indices, conditions and integers take it, or none.
     """

@@ -28,7 +28,7 @@ class InstructionSet:
     options: tuple[str, ...] = ()
 
 
-_AVX2 = ("-mavx2", "-mfma", "-mf16c")  # which came together
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")  # each CPU with the first has all
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
 _WIDE = (*_AVX512, "-mprefer-vector-width=512")
 _BF16 = (*_WIDE, "-mavx512bf16")

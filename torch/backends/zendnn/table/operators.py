@@ -42,7 +42,7 @@ def _reduction(signature: str, overload: str, doc: str) -> Operator:
 
 def _extremum(name: str, which: str) -> Operator:
     """The largest or the smallest elements of some neighbouring dimensions, or of all."""
-    signature = f"{name}(Tensor x, *, int[] dims=[], bool keep=False)"
+    signature = f"{name}(Any x, *, int[] dims=[], bool keep=False)"
     aten = f"aten::{name}(self, dim=dims, keepdim=keep)", f"aten::{name[1:]}(self)"
     doc = f"the {which} elements over neighbouring `dims`, or over all; NaN if there is one"
     result = Result(infer.reduced, _ALL)
@@ -357,7 +357,7 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "logsumexp(Tensor x, *, int[] dims=[], bool keep=False)",
-        "the logarithm of the sum of powers of e along a dimension, or of all without one",
+        "the logarithm of the sum of powers of e over neighbouring `dims`, or over all",
         _FLOATING,
         Result(infer.reduced, _ALL),
         aten=("aten::logsumexp(self, dim=dims, keepdim=keep)",),
@@ -441,8 +441,8 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "to(Any x, *, dtype dtype='', bool floating=False)",
-        "`dtype`: int64, or one that kernels convert; `floating`: x is of one that plans compute "
-        "in",
+        "`dtype`: float32 bfloat16 int64, or float16, which only conversions make and read; "
+        "`floating`: x is float32 or bfloat16",
         _KEEPS | _SMALL | Trait.MAY_SHARE | Trait.ROUNDS,
         Result(infer.same, strides="elements"),
         primitive="reorder",

@@ -125,8 +125,8 @@ bool is_widened(const Values& values, const Node& node) {
          values.sizes(node.inputs[0].index).size() == 5;
 }
 
-// Whether results differ by no more than rounding in a whole region: a part in
-// ten thousand of the largest number in float32, a twentieth in bfloat16.
+// Whether results differ by no more than rounding in a whole region, by the
+// tolerance of their dtype.
 bool are_near(const Tensor& a, const Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) {
     return false;

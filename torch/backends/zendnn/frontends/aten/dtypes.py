@@ -8,7 +8,7 @@ from torch.backends.zendnn.table.dtypes import COMPUTED, CONVERTED, DTYPES, MADE
 
 #: torch's own numbers of these.
 BOOL_NUMBER, INT64_NUMBER = DTYPES["bool"].number, DTYPES["int64"].number
-#: What can be converted to dtypes that kernels convert.
+#: What can be converted.
 _CONVERTED = ANY | {getattr(torch, name) for name in CONVERTED}
 
 
@@ -35,7 +35,7 @@ def convert(call: Call) -> None:
         raise Refused("device is not the CPU")
     if dtype not in (None, *RETURNED):
         raise Refused(f"dtype is {NAMES.get(dtype, 'unknown')}, which plans do not return")
-    x = call.tensor("self", _CONVERTED if RETURNED.get(dtype) in CONVERTED else ANY)
+    x = call.tensor("self", _CONVERTED)
     if call.python("memory_format") == CONTIGUOUS:
         x = call.step("contiguous", [x])
     if dtype is None:

@@ -37,6 +37,7 @@ READS_WHOLE = {
     "aten::index_select": (2,),
     "aten::scatter": (2,),
     "aten::one_hot": (0,),
+    "aten::IntImplicit": (0,),
 }
 #: Operators whose result has the dtype of an operand, and the reverse: where that is.
 SAME = {"aten::type_as": 1, IN_PLACE: 1} | dict.fromkeys(
@@ -44,7 +45,7 @@ SAME = {"aten::type_as": 1, IN_PLACE: 1} | dict.fromkeys(
     | qualified(
         "aten",
         "detach clone repeat roll flip relu neg abs dropout masked_fill gather index_select index "
-        "clamp pad",
+        "clamp pad amax amin",
     ),
     0,
 )

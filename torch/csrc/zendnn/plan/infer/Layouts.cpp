@@ -14,7 +14,7 @@
 
 namespace at::native::zendnn::plan {
 
-c10::ScalarType dtype_made(std::optional<c10::ScalarType> stated) {
+c10::ScalarType dtype_returned(std::optional<c10::ScalarType> stated) {
   if (!stated) {
     refuse("an operator that states no dtype");
   }
@@ -23,6 +23,14 @@ c10::ScalarType dtype_made(std::optional<c10::ScalarType> stated) {
     refuse("the dtype " + name_of(*stated));
   }
   return *stated;
+}
+
+c10::ScalarType dtype_made(std::optional<c10::ScalarType> stated) {
+  const auto dtype = dtype_returned(stated);
+  if (c10::isFloatingType(dtype)) {
+    type_of(dtype);
+  }
+  return dtype;
 }
 
 const Dtype& dtype_of(c10::ScalarType scalar) {

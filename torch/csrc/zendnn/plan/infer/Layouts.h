@@ -14,6 +14,8 @@ namespace at::native::zendnn::plan {
 // A dtype that an operator states; throws Refused unless plans make tensors of
 // it.
 c10::ScalarType dtype_made(std::optional<c10::ScalarType> stated);
+// The same, or one that they only convert to.
+c10::ScalarType dtype_returned(std::optional<c10::ScalarType> stated);
 // These throw Refused for a dtype that is not in the table.
 memory::data_type type_of(c10::ScalarType dtype);
 kernels::DType kernel_type(c10::ScalarType dtype);

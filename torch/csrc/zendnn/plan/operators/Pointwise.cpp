@@ -44,6 +44,8 @@ Convert conversion(c10::ScalarType from) {
       return convert<uint8_t, To>;
     case c10::ScalarType::Double:
       return convert<double, To>;
+    case c10::ScalarType::Half:
+      return convert<c10::Half, To>;
     default:
       const auto* const row = find_dtype(from);
       return row == nullptr ? nullptr
@@ -53,12 +55,29 @@ Convert conversion(c10::ScalarType from) {
   }
 }
 
+bool has_vector_kernel(c10::ScalarType from, c10::ScalarType to) {
+  return find_kernel_dtype(from) != nullptr && find_kernel_dtype(to) != nullptr;
+}
+
 // A conversion that the vector kernel does not have; null for others.
 Convert conversion(c10::ScalarType from, c10::ScalarType to) {
-  return to == c10::ScalarType::Bool   ? conversion<bool>(from)
-         : to == c10::ScalarType::Long ? conversion<int64_t>(from)
-         : to == kFloat && find_dtype(from) == nullptr ? conversion<float>(from)
-                                                       : nullptr;
+  if (has_vector_kernel(from, to)) {
+    return nullptr;
+  }
+  switch (to) {
+    case c10::ScalarType::Bool:
+      return conversion<bool>(from);
+    case c10::ScalarType::Long:
+      return conversion<int64_t>(from);
+    case c10::ScalarType::Float:
+      return conversion<float>(from);
+    case c10::ScalarType::BFloat16:
+      return conversion<c10::BFloat16>(from);
+    case c10::ScalarType::Half:
+      return conversion<c10::Half>(from);
+    default:
+      return nullptr;
+  }
 }
 
 // Places the result over an operand of its size that nobody needs any more, or
@@ -509,15 +528,14 @@ void infer_to(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto from = values.dtype(input);
   const auto to = node.op == Op::nonzero ? c10::ScalarType::Bool
-                  : node.op == Op::to    ? dtype_made(node.as<attr::to>().dtype)
-                                         : values.dtype(tensor(node, 1));
+                  : node.op == Op::to
+                      ? dtype_returned(node.as<attr::to>().dtype)
+                      : values.dtype(tensor(node, 1));
   if (node.as<attr::to>().in_place) {
     broadcast(values.sizes(tensor(node, 1)), values.sizes(input), Keeps::first);
   }
-  const bool has_kernel =
-      find_kernel_dtype(from) != nullptr && find_kernel_dtype(to) != nullptr;
   if (node.as<attr::to>().floating ||
-      (!has_kernel && conversion(from, to) == nullptr)) {
+      (!has_vector_kernel(from, to) && conversion(from, to) == nullptr)) {
     type_of(from);
     type_of(to);
   }

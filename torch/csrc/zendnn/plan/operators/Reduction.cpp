@@ -1,4 +1,4 @@
-// Softmax, pooling, sums, means, and reductions along one dimension.
+// Softmax, pooling, sums, means, and reductions along neighbouring dimensions.
 #include <torch/csrc/zendnn/plan/build/Kernel.h>
 #include <torch/csrc/zendnn/plan/build/PostOps.h>
 #include <torch/csrc/zendnn/plan/operators/Window.h>
@@ -54,6 +54,43 @@ std::pair<int64_t, int64_t> run_along(const Node& node, const Dims& sizes) {
     refuse(name_of(node.op) + " over dimensions that are not neighbours");
   }
   return {*first, std::min(*last + 1, rank)};
+}
+
+using AlongKernel = void (*)(const kernels::AlongArgs&);
+
+// The largest or the smallest integers, in one thread: models look for few.
+template <typename T, bool smallest>
+void find_integers(const kernels::AlongArgs& args) {
+  const auto* x = static_cast<const T*>(args.x);
+  auto* out = static_cast<T*>(args.out);
+  for (int64_t i = 0; i < args.outer * args.inner; ++i) {
+    const auto* first =
+        x + i / args.inner * args.dim * args.inner + i % args.inner;
+    out[i] = *first;
+    for (int64_t k = 1; k < args.dim; ++k) {
+      const T other = first[k * args.inner];
+      out[i] = smallest ? std::min(out[i], other) : std::max(out[i], other);
+    }
+  }
+}
+
+// Null where there is none.
+AlongKernel integer_kernel(Op op, c10::ScalarType dtype) {
+  const auto of = [&]<typename T>(T) -> AlongKernel {
+    return op == Op::amax   ? find_integers<T, false>
+           : op == Op::amin ? find_integers<T, true>
+                            : nullptr;
+  };
+  switch (dtype) {
+    case c10::ScalarType::Long:
+      return of(int64_t{});
+    case c10::ScalarType::Int:
+      return of(int32_t{});
+    case c10::ScalarType::Bool:
+      return of(bool{});
+    default:
+      return nullptr;
+  }
 }
 
 struct Pooling : Window {
@@ -411,15 +448,14 @@ void build_reduce(Builder& builder, const Node& node) {
 void infer_along(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto dtype = values.dtype(input);
-  type_of(dtype);
+  if (integer_kernel(node.op, dtype) == nullptr) {
+    type_of(dtype);
+  }
   const auto& [dims, keep] = node.as<attr::along>();
   const auto& sizes = values.sizes(input);
-  const auto [first, last] = run_along(node, sizes);
+  run_along(node, sizes);
   if (node.op == Op::argmax && dims.size() > 1) {
     refuse("argmax over several dimensions");
-  }
-  if (node.op != Op::logsumexp && product(sizes, first, last) == 0) {
-    refuse(name_of(node.op) + " of no elements");
   }
   values.set_type(
       node.output(),
@@ -431,18 +467,23 @@ void build_along(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   const auto [first, last] = run_along(node, sizes);
+  const auto of_integers = integer_kernel(node.op, builder.dtype(input));
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(node.output());
   using Args = kernels::AlongArgs;
+  Args args{
+      .outer = product(sizes, 0, first),
+      .dim = product(sizes, first, last),
+      .inner = product(sizes, last, std::ssize(sizes))};
+  if (of_integers == nullptr) {
+    args.dtype = kernel_type(builder.dtype(input));
+  }
   add_kernel(
       builder,
       node,
       name_of(node.op),
-      along_kernel(node.op),
-      {.outer = product(sizes, 0, first),
-       .dim = product(sizes, first, last),
-       .inner = product(sizes, last, std::ssize(sizes)),
-       .dtype = kernel_type(builder.dtype(input))},
+      of_integers != nullptr ? of_integers : along_kernel(node.op),
+      args,
       {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 

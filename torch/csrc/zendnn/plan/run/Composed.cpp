@@ -264,7 +264,7 @@ IValue compute_to(const Node& node, const Arguments& arguments) {
       return x.to(like.scalar_type());
     }
     default: // to
-      return x.to(dtype_made(of.dtype));
+      return x.to(dtype_returned(of.dtype));
   }
 }
 

@@ -37,12 +37,6 @@ Vec multiply(
 }
 
 #ifdef __AVX512BF16__
-// Up to 32 numbers; the others are 0.
-inline __m512bh load_pairs(const BFloat16* x, int64_t size) {
-  const auto all = size < 32 ? (__mmask32{1} << size) - 1 : ~__mmask32{};
-  return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(all, x));
-}
-
 // Pairs of products are added in one instruction.
 inline Vec multiply(
     const BFloat16* x,
@@ -54,8 +48,8 @@ inline Vec multiply(
   const auto add = [&](Vec& sum, int64_t row, int64_t k) {
     sum = _mm512_dpbf16_ps(
         sum,
-        load_pairs(x + row * step + k, depth - k),
-        load_pairs(weight + k, depth - k));
+        reinterpret_cast<__m512bh>(load_pairs(x + row * step + k, depth - k)),
+        reinterpret_cast<__m512bh>(load_pairs(weight + k, depth - k)));
   };
   if (rows == kWidth) {
     for (int64_t k = 0; k < depth; k += 32)

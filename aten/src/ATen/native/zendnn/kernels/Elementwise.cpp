@@ -143,8 +143,8 @@ void execute(const Instruction& it, const Slot* slots, int64_t size) {
             out,
             size);
       }
-      case Instruction::Kind::conversion:
-        return; // done above
+      case Instruction::Kind::conversion: // by convert()
+        __builtin_unreachable();
     }
   });
 }

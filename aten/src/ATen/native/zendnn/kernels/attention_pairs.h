@@ -107,12 +107,6 @@ constexpr int64_t kPairRows = kTileRows, kPairDepth = 2;
 constexpr int64_t kPairStrip = 4 * kPairRows;
 #endif
 
-// 16 pairs, padded with zeros.
-inline Vec load_pairs(const BFloat16* p, int64_t count) {
-  const auto lanes =
-      static_cast<__mmask32>(count < 32 ? (1u << count) - 1 : ~0u);
-  return reinterpret_cast<Vec>(_mm512_maskz_loadu_epi16(lanes, p));
-}
 inline void store_pairs(BFloat16* p, Vec pairs) {
   store(reinterpret_cast<float*>(p), pairs);
 }

@@ -99,8 +99,8 @@ inline Vec quotient(Vec a, Vec b) {
 inline Vec multiply_add(Vec a, Vec b, Vec c) { // rounded once
   return _mm512_fmadd_ps(a, b, c);
 }
-// The numbers whose bits as Half are the lower halves of the lanes, and the
-// bits of the nearest Half.
+// The number whose bits as Half are in the lower half of a lane, the upper half
+// of which is 0; and the bits of the nearest Half.
 inline Vec from_half(VecI bits) {
   return _mm512_cvtph_ps(
       _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(bits)));
@@ -500,6 +500,15 @@ inline void store_one(BFloat16* p, float x) {
   *p = {static_cast<uint16_t>(
       static_cast<uint32_t>(round_bits(splat(x))[0]) >> 16)};
 }
+
+#ifdef __AVX512BF16__
+// A vector of up to `count` numbers in pairs, padded with zeros.
+inline Vec load_pairs(const BFloat16* p, int64_t count) {
+  const auto lanes =
+      static_cast<__mmask32>(count < 32 ? (1u << count) - 1 : ~0u);
+  return reinterpret_cast<Vec>(_mm512_maskz_loadu_epi16(lanes, p));
+}
+#endif
 
 inline bool all_finite(Vec x) {
   return !any_nan(x - x);

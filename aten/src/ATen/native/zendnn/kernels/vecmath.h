@@ -256,10 +256,11 @@ inline Vec cos(Vec x) {
 }
 
 // atan(a) = offset + atan(n / d), whose argument is at most tan(π/8). The
-// rounding errors of the offset, of d and of the quotient are added.
+// rounding errors of the offset, of n, of d and of the quotient are added.
 inline Vec atan(Vec x) {
   const Vec a = min(splat(0x1p60f), abs(x)), one = splat(1.0f), zero{};
-  const VecI far = a > splat(2.41421366f), middle = a > splat(0.414213568f);
+  const VecI far = a > splat(2.41421366f),
+             middle = (a > splat(0.414213568f)) & ~far;
   const Vec n = far ? -one : middle ? a - one : a;
   const Vec d = far ? a : middle ? a + one : one;
   const Vec offset = far      ? splat(1.57079637f)
@@ -268,9 +269,10 @@ inline Vec atan(Vec x) {
   const Vec rest = far      ? splat(-4.37113883e-8f)
                    : middle ? splat(-2.18556941e-8f)
                             : zero;
-  const Vec lost = far ? zero : middle ? a - (d - one) : zero;
+  const Vec of_n = middle ? a - (n + one) : zero;
+  const Vec of_d = middle ? a - (d - one) : zero;
   const Vec t = quotient(n, d), square = t * t;
-  const Vec lacking = ((n - t * d) - lost * t) * reciprocal(d) + rest;
+  const Vec lacking = ((n - t * d) + (of_n - of_d * t)) * reciprocal(d) + rest;
   const Vec p = polynomial(
       square,
       8.05374449538e-2f,
