@@ -24,11 +24,7 @@ from torch.backends.zendnn.table.dtypes import DTYPES
 _SECONDS, _RUNS = 0.05, 3
 
 #: By how much answers may differ, as a part of the largest number: the sum of many roundings.
-_TOLERANCES = {torch.float16: 5e-3} | {
-    getattr(torch, name): row.arithmetic.tolerance
-    for name, row in DTYPES.items()
-    if row.arithmetic is not None
-}
+_TOLERANCES = {getattr(torch, name): row.tolerance for name, row in DTYPES.items() if row.kernel}
 
 _HEAD = ("calls", "ours ms", "stock ms", "ratio", "logged ms", "differ", "", "operator", "of")
 

@@ -62,7 +62,7 @@ DTYPES = {
         Dtype("int16", 2, "Short", "integer"),
         Dtype("int32", 3, "Int", "integer"),
         Dtype("int64", 4, "Long", "integer", is_made=True),
-        Dtype("float16", 5, "Half", "float", "Half", 2e-3),
+        Dtype("float16", 5, "Half", "float", "Half", 5e-3),
         Dtype("float32", 6, "Float", "float", "float", 1e-4, is_made=True, arithmetic=_FLOAT32),
         Dtype("float64", 7, "Double", "float"),
         Dtype("complex64", 9, "ComplexFloat", "complex"),
