@@ -51,7 +51,7 @@ CXX_FILES := $(shell find aten benchmarks examples third_party torch -name '*.cp
 NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache hwloc-calc:hwloc-nox
 
-.PHONY: help demo test upstream sanitize fuzz zoo build wheel wheels drop-in setup lint format clean distclean FORCE
+.PHONY: help demo test nightly upstream sanitize fuzz zoo build wheel wheels drop-in setup lint format clean distclean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -61,8 +61,15 @@ demo: $(DONE)/installed ## Run three real models on ZenDNN and compare them with
 
 # Much of a test is compilation and the start of other processes, which one core does: two processes
 # share the tests. Threads that wait do not spin, since they would take the other process's core.
-test: $(DONE)/installed $(DONE)/fuzz-packages $(DONE)/zoo-packages $(DONE)/wheel-packages ## Run all tests, two at a time
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(TESTS)
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+PACKAGES := $(addprefix $(DONE)/,installed fuzz-packages zoo-packages wheel-packages)
+
+test: $(PACKAGES) ## Run the tests, two at a time, but for those of `make nightly`
+	$(PYTEST) -m 'not nightly' $(TESTS)
+
+nightly: $(PACKAGES) ## Run all tests with ten times the examples, and 3,000 random models; takes hours
+	$(BIN)/python -m tools.fuzz --count 3000 --jobs 2
+	$(PYTEST) --hypothesis-profile=nightly $(TESTS)
 
 upstream: $(DONE)/installed ## Run upstream's tests of the overridden operators and of compilers, on ours and on stock torch
 	$(BIN)/python -m tools.upstream.samples

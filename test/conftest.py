@@ -22,6 +22,8 @@ settings.register_profile(
     max_examples=2000,
     print_blob=True,
 )
+# Of `make nightly`: ten times the examples of `make test`, the same in each run.
+settings.register_profile("nightly", parent=settings.get_profile("reproducible"), max_examples=1000)
 settings.load_profile("reproducible")
 
 

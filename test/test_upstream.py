@@ -30,6 +30,7 @@ def count(summary: str, outcome: str) -> int:
     return int(found[1]) if found else 0
 
 
+@pytest.mark.nightly
 def test_the_converted_file_passes_as_often_as_the_original() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", CONVERTED.name],
@@ -65,6 +66,7 @@ def test_converted_passes_that_the_engine_replaces_compile(name: str) -> None:
     assert done.returncode == 0, done.stderr[:8000]
 
 
+@pytest.mark.nightly
 def test_no_test_fails_that_passes_on_stock_torch() -> None:
     rows = compare([suite for suite in SUITES if suite.quick], quick=True, processes=2)
     report = table(rows)

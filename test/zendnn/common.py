@@ -27,13 +27,26 @@ from torch.backends.zendnn import _C
 SLACK = 4.0
 ULPS = 4.0
 
-#: Settings of every property-based test: reproducible examples, and few enough to be fast.
-property_test = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+
+def examples(count: int = 60, **more: Any) -> settings:
+    """Settings of a property-based test: reproducible, and so many examples in the default profile.
+
+    Call it when the tests are imported, which is after pytest has loaded another profile.
+    """
+    return settings(
+        max_examples=count * settings().max_examples // 100,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        **more,
+    )
+
+
+def property_test(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a test of 60 examples, which are few enough to be fast."""
+    tested: Callable[..., Any] = examples()(test)
+    return tested
+
 
 #: This CPU, and whether it has AVX-512, products of bfloat16, and AMX tiles (which no AMD CPU has).
 CPU = _C._cpu()

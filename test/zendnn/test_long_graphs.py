@@ -6,7 +6,7 @@ import copy
 import io
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -133,10 +133,15 @@ FRONT_ENDS: dict[str, tuple[Callable[[Chain], Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("front_end", "step"),
-    [(name, step) for name, (_, steps) in FRONT_ENDS.items() for step in steps],
-)
+def chains() -> Iterator[Any]:
+    """The front ends and steps; torch.export takes long."""
+    for name, (_, steps) in FRONT_ENDS.items():
+        for step in steps:
+            takes_long = name == "programs" and step != "linear"
+            yield pytest.param(name, step, marks=[pytest.mark.nightly] if takes_long else [])
+
+
+@pytest.mark.parametrize(("front_end", "step"), chains())
 def test_a_chain_of_operators(front_end: str, step: str) -> None:
     model = Chain(STEPS[step], LENGTH).eval()
     with torch.no_grad():

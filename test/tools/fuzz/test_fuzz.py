@@ -370,6 +370,7 @@ def test_a_crash_is_a_find_unless_only_stock_crashes(when: str, outcome: str) ->
         worker.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("when", "outcome"), [("True", "upstream"), ("torch.backends.zendnn.enabled", "timeout")]
 )

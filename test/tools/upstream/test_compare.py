@@ -12,6 +12,8 @@ from tools.setup_helpers.errors import SetupError
 from tools.upstream import compare as module
 from tools.upstream.suites import IMPORTED, INDUCTORS, LEFT_OUT, SUITES, Suite
 
+pytestmark = pytest.mark.nightly
+
 #: A file with each kind of test that ours can lose, and one that it cannot lose.
 TESTS = """
 import os

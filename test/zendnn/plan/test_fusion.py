@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import DTYPES, Draw, dtypes, property_test
+from ..common import DTYPES, Draw, dtypes, examples
 from ..support.graphs import Builder
 from ..support.plans import (
     ARRANGEMENTS,
@@ -215,7 +215,7 @@ def add_random_node(b: Builder, draw: Draw, known: list[Value], dtype: torch.dty
 
 
 #: Graphs are small and fast.
-many = settings(property_test, max_examples=300)
+many = examples(300)
 
 
 @many

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
 
-from ..common import PRIMITIVE_DTYPES, SLACK, Draw, property_test, stock, values
+from ..common import PRIMITIVE_DTYPES, SLACK, Draw, examples, stock, values
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
 
-some = settings(property_test, max_examples=60, phases=[Phase.generate, Phase.shrink])
+some = examples(phases=[Phase.generate, Phase.shrink])
 
 Step = Callable[[list[Tensor]], Tensor]
 Shape = tuple[int, ...]

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import Draw, property_test
+from ..common import Draw, examples
 from .graphs import Builder
 from .plans import ARRANGEMENTS, tensor, then
 from .samples import FUNCTIONS, shape_after, view_of
 
 #: Graphs are small and fast; hypothesis's explain phase would take long.
-many = settings(property_test, max_examples=300, phases=[Phase.generate, Phase.shrink])
+many = examples(300, phases=[Phase.generate, Phase.shrink])
 
 
 #: Functions that do not grow.
