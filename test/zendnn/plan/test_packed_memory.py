@@ -31,8 +31,8 @@ Call = Callable[[Tensor], Tensor]
 
 @pytest.fixture(autouse=True)
 def timed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Implementations are timed, as users have it, so that sizes may differ in their choices."""
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "2")
+    """Implementations are timed, more briefly than users', so that sizes may choose differently."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0.3")
     torch._dynamo.reset()
     gc.collect()
     yield
