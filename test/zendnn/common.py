@@ -29,9 +29,9 @@ ULPS = 4.0
 
 
 def examples(count: int = 60, **more: Any) -> settings:
-    """Settings of a property-based test: reproducible, and so many examples in the default profile.
+    """Settings of a property-based test: `count` reproducible examples, in the default profile.
 
-    Call it when the tests are imported, which is after pytest has loaded another profile.
+    Pytest loads another profile before it imports the tests, and after it imports some conftest.py.
     """
     return settings(
         max_examples=count * settings().max_examples // 100,
@@ -43,7 +43,7 @@ def examples(count: int = 60, **more: Any) -> settings:
 
 
 def property_test(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a test of 60 examples, which are few enough to be fast."""
+    """Gives a test 60 examples, which are few enough to be fast."""
     tested: Callable[..., Any] = examples()(test)
     return tested
 

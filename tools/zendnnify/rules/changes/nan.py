@@ -40,9 +40,9 @@ def _pair(name: str, file: str, anchor: str, text: str) -> Edit:
 
 
 def _decline_part_filled_tiles(of: str, file: str) -> Edit:
-    """A row of a tile holds 32 channels; what lies beside them fills the rest of a last one.
+    """Decline bfloat16 convolutions whose channels leave a part of a tile's row of 32 empty.
 
-    No AMD CPU has tiles.
+    The kernel fills that part with what lies beside the channels. No AMD CPU has tiles.
     """
     types = (
         "            VDISPATCH_CONV((is_bf16_convolution || is_int8_convolution),\n"

@@ -93,6 +93,7 @@ NAMES = {row.number: name for name, row in DTYPES.items()}
 CONVERTED = tuple(name for name, row in DTYPES.items() if row.kernel)
 #: Those that the engine computes in.
 COMPUTED = tuple(name for name, row in DTYPES.items() if row.arithmetic is not None)
-#: Those that plans make, by torch's own numbers, and with those that they only convert to.
+#: Those that plans make, by torch's own numbers.
 MADE = {row.number: name for name, row in DTYPES.items() if row.is_made}
+#: The same, and those that plans only convert to.
 RETURNED = MADE | {DTYPES[name].number: name for name in CONVERTED}

@@ -8,8 +8,8 @@ from torch.backends.zendnn.table.dtypes import COMPUTED, CONVERTED, DTYPES, MADE
 
 #: torch's own numbers of these.
 BOOL_NUMBER, INT64_NUMBER = DTYPES["bool"].number, DTYPES["int64"].number
-#: What can be converted.
-_CONVERTED = ANY | {getattr(torch, name) for name in CONVERTED}
+#: The dtypes of what can be converted.
+_CONVERTIBLE = ANY | {getattr(torch, name) for name in CONVERTED}
 
 
 def engine_dtype(call: Call, name: str) -> str:
@@ -35,7 +35,7 @@ def convert(call: Call) -> None:
         raise Refused("device is not the CPU")
     if dtype not in (None, *RETURNED):
         raise Refused(f"dtype is {NAMES.get(dtype, 'unknown')}, which plans do not return")
-    x = call.tensor("self", _CONVERTED)
+    x = call.tensor("self", _CONVERTIBLE)
     if call.python("memory_format") == CONTIGUOUS:
         x = call.step("contiguous", [x])
     if dtype is None:

@@ -1,5 +1,5 @@
-// The largest and the smallest elements. Rows are read one after the other;
-// columns side by side, which are neighbours in memory.
+// The largest and the smallest elements. Rows are searched one after the other,
+// and columns, which are neighbours in memory, together.
 #include "along.h"
 #include "vec.h"
 
@@ -10,8 +10,7 @@ constexpr int64_t kColumns = 512;
 // Maximum threads that share the rows of too few columns.
 constexpr int64_t kMostParts = 16;
 
-// Loads elements, with the other sign for the smallest ones, so that the
-// largest of them is wanted.
+// Loads elements. The smallest is the largest of those with the other sign.
 template <class T, bool smallest, class Lanes>
 Vec load_for(const T* x, Lanes lanes) {
   const Vec v = load(x, lanes);
@@ -100,7 +99,7 @@ template <class T, bool smallest>
 void most_of_rows(const AlongArgs& args) {
   const T* x = static_cast<const T*>(args.x);
   T* out = static_cast<T*>(args.out);
-  const auto write = [&](int64_t row, float most) {
+  const auto write_one = [&](int64_t row, float most) {
     store_one(out + row, smallest ? -most : most);
   };
   if (args.outer < threads_for(args.outer * args.dim, kGrain)) {
@@ -112,7 +111,7 @@ void most_of_rows(const AlongArgs& args) {
 #pragma omp critical(zendnn_amax)
         most = most != most || part <= most ? most : part;
       });
-      write(row, most);
+      write_one(row, most);
     }
     return;
   }
@@ -122,7 +121,8 @@ void most_of_rows(const AlongArgs& args) {
       ceil_div(kGrain, args.dim),
       [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row)
-          write(row, most_of_row<T, smallest>(x + row * args.dim, args.dim));
+          write_one(
+              row, most_of_row<T, smallest>(x + row * args.dim, args.dim));
       });
 }
 
