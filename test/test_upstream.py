@@ -47,6 +47,7 @@ def test_the_converted_file_passes_as_often_as_the_original() -> None:
     assert expected in (None, outcomes), summary
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["frozen_ops_to_zendnn", "zendnn_rewrite"])
 def test_converted_passes_that_the_engine_replaces_compile(name: str) -> None:
     """They are for a PyTorch built from source; our libraries leave them out."""
@@ -80,7 +81,7 @@ def test_no_test_fails_that_passes_on_stock_torch() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--imported", "--most", "2"],
+        pytest.param(["--imported", "--most", "2"], marks=pytest.mark.nightly),
         ["--dynamo", "--most", "1", "mul", "reshape", "nn_functional_linear", "softmax", "cat"],
     ],
     ids=["directly", "through Dynamo"],

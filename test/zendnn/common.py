@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,13 @@ def property_test(test: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a test 60 examples, which are few enough to be fast."""
     tested: Callable[..., Any] = examples()(test)
     return tested
+
+
+def nightly_but(often: Container[Any], values: Iterable[Any]) -> list[Any]:
+    """The values of a test's parameter; of those that are not in ``often``, `make nightly` only."""
+    return [
+        pytest.param(value, marks=[] if value in often else pytest.mark.nightly) for value in values
+    ]
 
 
 #: This CPU, and whether it has AVX-512, products of bfloat16, and AMX tiles (which no AMD CPU has).

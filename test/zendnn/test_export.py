@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.backends.zendnn import _C, explain, export
 from torch.export import Dim, ExportedProgram
 
-from .common import of_bfloat16, run_python, stock, values
+from .common import nightly_but, of_bfloat16, run_python, stock, values
 from .support.compiled import routes
 from .support.descriptions import Case, samples, single_nodes
 
@@ -133,7 +133,7 @@ def test_saved_programs_run_as_one_plan(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=of_bfloat16)])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", nightly_but(("mlp",), MODELS))
 def test_packages_of_aotinductor_run_plans(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     net, program = prepared(name, dtype)
     path = str(tmp_path / "package.pt2")

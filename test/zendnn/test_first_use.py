@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .common import run_python
+from .common import nightly_but, run_python
 
 THREADS = """
 import threading, traceback
@@ -108,7 +108,7 @@ start(use_one)
 
 
 @pytest.mark.parametrize("attempt", [0, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("name", nightly_but(("one compiled model", "each another"), USES))
 def test_threads_use_it_first_at_the_same_time(name: str, attempt: int) -> None:
     run_python(THREADS + USES[name], ZENDNN_TUNING_BUDGET="0")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from .common import stock, values
+from .common import nightly_but, stock, values
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 transformers = pytest.importorskip("transformers")
@@ -109,7 +109,7 @@ def assert_same_tokens(model: Any, least: int, batch: int = 2, **how: Any) -> No
     assert sum(event.route == "plan" for event in events) >= least
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", nightly_but(("GPT-2", "Llama", "Gemma 3"), MODELS))
 def test_greedy_decoding(name: str) -> None:
     static = {"cache_implementation": "static", "disable_compile": True}
     how: dict[str, Any] = static if MODELS[name][2] == "static" else {}
@@ -131,18 +131,19 @@ def test_generation_compiles_a_model_by_itself() -> None:
     assert any(event.route == "plan" for event in events)
 
 
-@pytest.mark.parametrize("how", WAYS, ids=str)
+@pytest.mark.parametrize("how", nightly_but(WAYS[:1], WAYS), ids=str)
 def test_other_ways_of_decoding(how: dict[str, Any]) -> None:
     assert_same_tokens(language_model(*MODELS["GPT-2"][:2]), 200, **how)
 
 
+@pytest.mark.nightly
 def test_assisted_decoding() -> None:
     model, assistant = (language_model(*MODELS["GPT-2"][:2]) for _ in range(2))
     assert_same_tokens(model, 200, batch=1, assistant_model=assistant)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", nightly_but(("Llama", "Qwen3", "Phi"), STEPS))
 def test_a_decoding_step_is_few_steps(name: str, dtype: torch.dtype) -> None:
     """Rotations and attention to shared heads are a step each; no cache is copied."""
     prefix, sizes, most = STEPS[name]
@@ -169,7 +170,7 @@ def test_a_decoding_step_is_few_steps(name: str, dtype: torch.dtype) -> None:
     assert len(computing) <= most + more, steps
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", nightly_but(("Bart",), PAIRS))
 def test_an_encoder_and_a_decoder(name: str) -> None:
     special = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1}
     config = getattr(transformers, f"{name}Config")(**PAIRS[name], **special)

@@ -18,7 +18,16 @@ from torch.backends.zendnn import export, optimize
 from torch.backends.zendnn.frontends.fx import rest
 from torch.backends.zendnn.passes import partition
 
-from .common import DTYPES, counting, outcome, run_python, same_error, stock, values
+from .common import (
+    DTYPES,
+    counting,
+    nightly_but,
+    outcome,
+    run_python,
+    same_error,
+    stock,
+    values,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings(
@@ -41,6 +50,9 @@ FRONT_ENDS: dict[str, Callable[[nn.Module, Inputs], Any]] = {
     "optimized": optimize,
     "exported": lambda model, inputs: export(model, inputs).module(),
 }
+
+#: One front end for each kind of graph.
+OFTEN = ("frozen", "dynamic")
 
 
 def assert_as_eager(front_end: str, model: nn.Module, first: Inputs, *others: Inputs) -> None:
@@ -92,7 +104,7 @@ OFFSETS = [
 ]
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("front_end", nightly_but(OFTEN, FRONT_ENDS))
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("mode", ["sum", "weighted", "mean", "max"])
 def test_bags_with_any_offsets_are_those_of_eager_mode(
@@ -107,7 +119,7 @@ def test_bags_with_any_offsets_are_those_of_eager_mode(
     assert_as_eager(front_end, model, *calls)
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("front_end", nightly_but(OFTEN, FRONT_ENDS))
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_of_bfloat16_with_padding_and_other_integers(mode: str, front_end: str) -> None:
     kinds = (torch.int64, torch.int32)
@@ -138,7 +150,7 @@ def test_bags_of_other_counts_are_those_of_eager_mode(mode: str, front_end: str)
     assert_as_eager(front_end, model, *calls)
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("front_end", nightly_but(OFTEN, FRONT_ENDS))
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_ids_out_of_range_raise_the_error_of_eager_mode(mode: str, front_end: str) -> None:
     good = torch.arange(9)
@@ -219,7 +231,7 @@ class Inside(Between):
 INDICES = [[0, 3, 5], [0, 3, 8], [0, -1, 2], [0, -9, 2], [2**40, 0, 1], [-(2**62), 0, 1]]
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("front_end", nightly_but(OFTEN, FRONT_ENDS))
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_a_lookup_between_plans_is_that_of_eager_mode(
     name: str, front_end: str, monkeypatch: pytest.MonkeyPatch
@@ -229,7 +241,7 @@ def test_a_lookup_between_plans_is_that_of_eager_mode(
     assert_as_eager(front_end, Between(LOOKUPS[name]), *calls)
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("front_end", nightly_but(OFTEN, FRONT_ENDS))
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_a_lookup_in_a_plan_is_that_of_eager_mode(name: str, front_end: str) -> None:
     calls = [(values(8, 24), torch.tensor(index)) for index in INDICES]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn import export, prepack
 
-from .common import outcome, stock, values
+from .common import nightly_but, outcome, stock, values
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:torch.export cannot"),
@@ -138,7 +138,7 @@ def _any_outcome(run: Callable[[], Any]) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("front_end", nightly_but(("frozen", "compiled"), FRONT_ENDS))
 def test_constants_of_another_dtype_do_what_they_do_in_eager_mode(
     front_end: str, name: str
 ) -> None:

@@ -872,6 +872,7 @@ def test_batch_norm_on_the_device_keeps_nan(channels: int) -> None:
             assert_as_stock(got, norm(x), copy.deepcopy(norm).double()(x.double()))
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not HAS_WIDE_VECTORS, reason="this CPU itself has only AVX2")
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_nan_is_kept_on_fewer_instructions(isa: str) -> None:
