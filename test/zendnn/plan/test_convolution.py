@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.backends.zendnn.ir.node import Value
 
 from ..common import PRIMITIVE_DTYPES, SLACK, primitive_dtypes, property_test, stock, values
@@ -26,6 +27,7 @@ from ..support.plans import (
     then,
 )
 from ..support.samples import FUNCTIONS, arrangements, batches, channels, convolved, joined
+from ..support.single_plans import optimised
 
 
 @property_test
@@ -427,3 +429,16 @@ def test_convolutions_of_few_channels_side_by_side(
     }
     weights = [b.constant(outputs, inputs // groups, 3, 3) for _ in range(2)]
     check(b, joined(b, *(b.convolution(x, weight, **window) for weight in weights)), dtype=dtype)
+
+
+def test_a_layout_that_only_plain_loops_serve_is_not_timed(choices: Choices) -> None:
+    """Windows of 128 points, as in speech models: ZenDNN has no fast code for them in blocks."""
+    x = values(1, 64, 60)
+    for kernel, is_timed in ((3, True), (128, False)):
+        net = nn.Conv1d(64, 64, kernel, padding=kernel // 2, groups=2).eval()
+        with torch.no_grad():
+            torch.testing.assert_close(optimised(net, x)(x), net(x), rtol=1e-4, atol=1e-5)
+        keys = choices.keys()
+        assert any(key.startswith("layout ") and f"[64, 32, {kernel}]" in key for key in keys) == (
+            is_timed
+        )

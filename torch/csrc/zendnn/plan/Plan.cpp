@@ -144,6 +144,23 @@ bool are_near(const Tensor& a, const Tensor& b) {
   return at::allclose(x, y, share, share * most, /*equal_nan=*/true);
 }
 
+// Whether a plain loop computes so much that one run takes a tenth of a second.
+bool is_slow(const Built& built) {
+  constexpr double kMuch = 1e7;
+  const auto& steps = built.executable->program().steps;
+  return std::any_of(steps.begin(), steps.end(), [](const auto& step) {
+    return step->flops > kMuch && step->primitive &&
+           is_reference(step->implementation);
+  });
+}
+
+// A layout with such a loop is not timed beside one without.
+void leave_out_slow(std::vector<Built>& built) {
+  if (!std::all_of(built.begin(), built.end(), is_slow)) {
+    std::erase_if(built, is_slow);
+  }
+}
+
 } // namespace
 
 Plan::Plan(std::string description, Tensors constants, std::string name)
@@ -246,6 +263,7 @@ Built Plan::build_tried(const Call& call, Occasion occasion) {
       }
     }
   }
+  leave_out_slow(built);
   const auto choice = fastest(built, call, conditions, seconds);
   auto winner = std::move(built.at(choice.index));
   winner.conditions = conditions;
@@ -254,7 +272,9 @@ Built Plan::build_tried(const Call& call, Occasion occasion) {
   winner.is_timed = times || budget <= 0 || chose_all;
   {
     const std::lock_guard lock(mutex_);
-    layout_ = tried.at(choice.index);
+    layout_ = *std::find_if(tried.begin(), tried.end(), [&](Layout layout) {
+      return tried.size() == 1 || winner.layout == name_of(layout);
+    });
   }
   built.clear();
   trim();
