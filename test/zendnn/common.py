@@ -31,7 +31,7 @@ ULPS = 4.0
 def examples(count: int = 60, **more: Any) -> settings:
     """Settings of a property-based test: `count` reproducible examples, in the default profile.
 
-    Pytest loads another profile before it imports the tests, and after it imports some conftest.py.
+    Call it when the tests are imported: pytest has loaded `--hypothesis-profile` by then.
     """
     return settings(
         max_examples=count * settings().max_examples // 100,
@@ -49,7 +49,7 @@ def property_test(test: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def nightly_but(often: Container[Any], values: Iterable[Any]) -> list[Any]:
-    """The values of a test's parameter; of those that are not in ``often``, `make nightly` only."""
+    """The values of a test's parameter; `make nightly` alone runs those that are not ``often``."""
     return [
         pytest.param(value, marks=[] if value in often else pytest.mark.nightly) for value in values
     ]

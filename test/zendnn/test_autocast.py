@@ -206,8 +206,7 @@ def dtypes(made: Any) -> list[torch.dtype]:
     return [x.dtype for x in (made if isinstance(made, tuple) else (made,))]
 
 
-#: What takes long to capture: of each front end all models once, and one model in all ways. Each
-#: change meets one model in each front end, and all models in the one that captures them fastest.
+#: What takes long to capture: of each front end all models once, and one model in all ways.
 WAYS = [
     *((front_end, "layers", dtype) for front_end in FRONT_ENDS for dtype in LOW),
     *(
@@ -218,7 +217,7 @@ WAYS = [
     ),
 ]
 
-
+#: Those of each change: all models in the fastest front end, and one model in each other.
 OFTEN = [way for way in WAYS if way[0] == "frozen" or way[1:] == ("layers", torch.bfloat16)]
 
 

@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 WIDTH = 320
+#: Numbers of rows; a plan for each chooses how its weights are packed.
 SIZES = (1, 7, 33, 64, 128, 200)
 MANY_SIZES = (*SIZES, *range(2, 200, 9))
 #: Packed layouts are of whole blocks.
