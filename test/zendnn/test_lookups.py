@@ -287,3 +287,26 @@ def test_eager_bags_raise_the_errors_of_torch() -> None:
     table, ids = values(10, 24), torch.arange(9)
     for mode, wrong in itertools.product(("sum", "mean", "max"), ([1, 3], [0, 10])):
         same_error(partial(F.embedding_bag, ids, table, torch.tensor(wrong), mode=mode))
+
+
+class Like(nn.Module):
+    """A layer with the dtype of a lookup, from which it reads nothing else."""
+
+    def __init__(self, lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.table = nn.Parameter(values(8, 16))
+        self.lookup = lookup
+
+    def forward(self, x: Tensor, i: Tensor) -> Tensor:
+        return self.layer(x).type_as(self.lookup(self.table, i))
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_a_lookup_of_which_a_frozen_model_reads_only_the_dtype_raises_as_in_eager_mode(
+    lookup: str,
+) -> None:
+    """torch's other front ends drop the lookup themselves."""
+    first, other = (torch.tensor([0, 1, row]) for row in (2, 8))
+    model = Like(LOOKUPS[lookup])
+    assert_as_eager("frozen", model, (values(8, 16), first), (values(8, 16), other))

@@ -121,6 +121,18 @@ def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[flo
     return found if found is not None and all(map(is_sound, found)) else None
 
 
+def can_forget_like(graph: Graph, node: Node) -> bool:
+    """Whether a ``to_like`` may go without the tensor whose dtype it reads.
+
+    What computes that tensor has to stay, since it may raise.
+    """
+    _, like = node.inputs
+    assert isinstance(like, Value)
+    others = any(user is not node for user in like.users)
+    stays = others or like.producer is None or not graph.is_private(like)
+    return stays and not node.get("in_place")
+
+
 def is_swap(node: Node | None, first: int, second: int, rank: int) -> bool:
     """Whether the node exchanges two dimensions (counted from 0) of a tensor of this rank."""
     match node:

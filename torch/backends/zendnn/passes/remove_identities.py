@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from torch.backends.zendnn.ir.graph import Graph
 from torch.backends.zendnn.ir.node import Node, Operand, Value
-from torch.backends.zendnn.passes._match import bypass, each, is_no_shift, producer, scalar
+from torch.backends.zendnn.passes._match import (
+    bypass,
+    can_forget_like,
+    each,
+    is_no_shift,
+    producer,
+    scalar,
+)
 from torch.backends.zendnn.table.notation import Trait
 from torch.backends.zendnn.table.operators import SIZES
 
@@ -50,7 +57,7 @@ def _same(graph: Graph, node: Node) -> Operand:
         case Node("to", (x,), attributes={"dtype": dtype}):
             inner = producer(x, "to")
             return x if inner is not None and inner.get("dtype") == dtype else None
-        case Node("to_like", (x, _)) if not node.get("in_place") and _is_number(node):
+        case Node("to_like", (x, _)) if can_forget_like(graph, node) and _is_number(node):
             return x
         case Node("cat", (x,)):
             return x
