@@ -87,6 +87,18 @@ def fake(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
 
 
+def failing(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
+    """Add a front end ``fake`` that raises an error, or else returns its inputs."""
+
+    def run(*inputs: torch.Tensor) -> Any:
+        if error is not None:
+            raise error
+        return inputs
+
+    front_end = FrontEnd(lambda module, inputs: module, lambda module: run)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+
+
 def computing(expression: str) -> check_module.Code:
     """Return a model with one input ``x``."""
     return check_module.Code(
@@ -195,6 +207,23 @@ def test_models_that_stock_computes_unstably_are_skipped(monkeypatch: pytest.Mon
     assert checked(unstable, "fake").outcome == "unstable"
 
 
+@pytest.mark.parametrize("x", [1.25, 1.0])
+def test_branches_that_rounding_decides_are_skipped(
+    monkeypatch: pytest.MonkeyPatch, x: float
+) -> None:
+    """At 1.0, how many numbers round to that or less is even or odd."""
+    inputs = torch.full((2, 3), x)
+    is_even = "int((x <= 1).sum()) % 2 == 0"
+    failing(monkeypatch, RuntimeError("no"))
+    raising = computing(f"x if {is_even} else x[5]")
+    verdict = check_module.check(raising, {}, [[inputs]], "fake")
+    assert verdict.outcome == ("unstable" if x == 1 else "raises")
+    front_end = FrontEnd(lambda module, inputs: module, lambda module: lambda x: (x[:1], x))
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+    verdict = check_module.check(computing(f"x if {is_even} else x[:1]"), {}, [[inputs]], "fake")
+    assert verdict.outcome == ("unstable" if x == 1 else "shape")
+
+
 @pytest.mark.parametrize(("value", "outcome"), [(1.0, "differs"), (1e-40, "unstable")])
 def test_bfloat16_products_may_flush_subnormals(
     monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
@@ -232,13 +261,7 @@ def test_a_front_end_raises_what_stock_raises(monkeypatch: pytest.MonkeyPatch) -
 def test_another_error_than_stocks_is_found(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None, outcome: str
 ) -> None:
-    def run(*inputs: torch.Tensor) -> Any:
-        if error is not None:
-            raise error
-        return inputs
-
-    front_end = FrontEnd(lambda module, inputs: module, lambda module: run)
-    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+    failing(monkeypatch, error)
     verdict = checked(REFUSED, "fake")
     assert verdict.outcome == outcome
     assert verdict.is_find == (outcome != "same")
