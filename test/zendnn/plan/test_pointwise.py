@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -164,6 +165,19 @@ def test_prelu(b: Builder, shape: tuple[int, ...], slopes: int, dtype: torch.dty
         x = b.input(tensor(*shape, dtype=dtype, layout=layout))
         results.append(b("prelu", x, b.constant(slopes)))
     check(b, *results, dtype=dtype)
+
+
+@pytest.mark.parametrize("slopes", [1, 17])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+def test_prelu_of_dimensions_in_any_order(b: Builder, rank: int, batch: int, slopes: int) -> None:
+    sizes = (batch, 17, 3, 4, 5)[:rank]
+    results = []
+    for order in itertools.permutations(range(rank)):
+        lying = tensor(*(sizes[dim] for dim in order))
+        back = [order.index(dim) for dim in range(rank)]
+        results.append(b("prelu", b.input(lying.permute(back)), b.constant(slopes)))
+    check(b, *results)
 
 
 @pytest.mark.usefixtures("images")

@@ -446,13 +446,27 @@ void infer_prelu(Values& values, const Node& node) {
   }
 }
 
+// Where the primitive finds the channels of each element. It takes those of
+// dense tensors by two strides, which say too little when another dimension
+// lies outside of the channels.
+Place place_for_prelu(Builder& builder, int64_t input) {
+  const auto known = builder.place(input);
+  if (known.blocked) {
+    return known;
+  }
+  const auto from = builder.addressable(input);
+  const auto& sizes = builder.sizes(input);
+  const auto strides = meaningful_strides(sizes, from.strides);
+  const bool is_usual =
+      is_row_major(sizes, strides) || !is_dense(sizes, strides) ||
+      strides == meaningful_strides(sizes, channels_last_strides(sizes));
+  return is_usual ? from : builder.dense(input);
+}
+
 void build_prelu(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), slope = tensor(node, 1),
              output = node.output();
-  auto from = builder.place(input);
-  if (!from.blocked) {
-    from = builder.addressable(input);
-  }
+  const auto from = place_for_prelu(builder, input);
   const auto layout = builder.describe(input, from);
   const auto slope_layout = channel_vector(
       count(builder.sizes(slope)), type_of(builder.dtype(slope)), layout);
