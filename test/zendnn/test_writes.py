@@ -166,6 +166,22 @@ def test_compiled_modules(function: Forward) -> None:
     compare(torch.compile(copy.deepcopy(net), backend="zendnn"), net, (4, 6), (4, 6))
 
 
+@pytest.mark.parametrize("gaps", [1, 2])
+def test_a_compiled_module_writes_to_an_input_with_gaps(gaps: int) -> None:
+    def written(net: Net, x: Tensor, target: Tensor) -> Any:
+        target.copy_(net.first(x))
+        return target.select_scatter(target.select(1, 0) * 2, 1, 5), net.second(target)
+
+    net = Net(written).eval()
+    fast = torch.compile(net, backend="zendnn")
+    targets = [values(4, 6 * gaps)[:, ::gaps] for _ in range(2)]
+    with torch.no_grad():
+        got = fast(values(4, 6), targets[0])
+        with stock():
+            expected = net(values(4, 6), targets[1])
+    torch.testing.assert_close((got, targets[0]), (expected, targets[1]), check_stride=True)
+
+
 def summed_to_size(net: Net, x: Tensor) -> Any:
     y = x.sum_to_size(4, 6)
     x.add_(net.first(x))

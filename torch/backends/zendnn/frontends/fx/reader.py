@@ -253,6 +253,8 @@ def clone(call: FxCall) -> None:
 
 def copy(call: FxCall) -> None:
     """What a write to a whole tensor leaves there."""
+    if not call.is_dense():
+        raise Refused("the tensor that it writes to has gaps in memory")
     old, new = (node.meta["val"] for node in call.node.args[:2])
     x = call.tensor("src", ANY)
     if old.dtype != new.dtype:
