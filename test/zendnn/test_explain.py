@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 # A made-up plan: the expected text must not depend on this machine's kernels.
 
 DESCRIPTION = """\
-zendnn-plan 1
+zendnn-plan 3
 %1 = input tensor
 %2 = input number
 %3 = constant 0
@@ -77,8 +77,8 @@ REFUSED = {
 
 def region(**changes: Any) -> RegionReport:
     """The region read from a plan's explanation with these changes."""
-    plan = {"name": "plan_0", "description": DESCRIPTION, "packed_bytes": 2560, "built": []}
-    return RegionReport.read(plan | changes)
+    plan = torch.classes.zendnn.Plan(DESCRIPTION, [torch.ones(1)] * 2, "plan_0").explain()
+    return RegionReport.read(plan | {"packed_bytes": 2560} | changes)
 
 
 def explanation(
@@ -185,14 +185,14 @@ def test_json_holds_everything() -> None:
     ]
     assert method["graph_break"] == ""
     (one,) = method["regions"]
-    assert (one["inputs"], one["outputs"], one["constants"]) == (["%1", "%2"], ["%11", "%9"], 2)
+    assert (one["inputs"], one["outputs"], one["constants"]) == (["%0", "%1"], ["%10", "%8"], 2)
     assert one["operators"][1] == {
         "name": "convolution",
         "does": ["aten::conv2d", "aten::add", "aten::hardtanh"],
-        "results": ["%6"],
-        "operands": ["%5", "%3", "none", "%5"],
-        "attributes": {"groups": "1", "stride": "1,1"},
-        "post_ops": ["add@3", "clip:0.0:6.0"],
+        "results": ["%5"],
+        "operands": ["%4", "%2", "none", "%4"],
+        "attributes": {"stride": "1,1"},
+        "post_ops": ["add@3", "clip:0:6"],
     }
     assert [item["refused"] for item in one["built"]] == ["", "an empty tensor"]
     assert one["built"][0]["steps"][1]["implementation"] == "brgconv:avx512_core"

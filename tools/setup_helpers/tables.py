@@ -302,8 +302,9 @@ def ops_header(table: Any) -> str:
     for family, specs in families.items():
         lines.append(f"struct {family} {{")
         lines += [_attribute(table, spec) for spec in specs.values()]
-        lines.append("  template <typename Each>\n  void each(const Each& each) {")
-        lines += [f'    each("{name}", {name});' for name in specs]
+        lines.append("  template <typename Self, typename Each>")
+        lines.append("  static void each(Self& self, const Each& each) {")
+        lines += [f'    each("{name}", self.{name});' for name in specs]
         lines.append("  }\n};")
     names = ", ".join(["std::monostate", *(f"attr::{family}" for family in families)])
     lines += ["} // namespace attr", f"using Attributes = std::variant<{names}>;\n"]

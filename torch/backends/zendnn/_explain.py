@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch.backends.zendnn._columns import table
 from torch.backends.zendnn.frontends import CallReport, LeftOut, front_end_of
-from torch.backends.zendnn.ir import text
 
 Strings = tuple[str, ...]
 Integers = tuple[int, ...]
@@ -97,11 +96,6 @@ class OperatorReport:
     #: As a description writes them; see docs/plan.md.
     post_ops: Strings
 
-    @staticmethod
-    def of(x: text.Operator) -> OperatorReport:
-        """Return what is shown of a line."""
-        return OperatorReport(x.name, x.label, x.results, x.operands, x.attributes, x.post_ops)
-
     @property
     def title(self) -> str:
         """Its name and algorithm, with the post-ops that are fused into it."""
@@ -125,14 +119,12 @@ class RegionReport:
     @staticmethod
     def read(plan: Mapping[str, Any]) -> RegionReport:
         """Read a plan's explanation."""
-
-        region = text.read(plan["description"])
         return RegionReport(
             plan["name"],
-            tuple(region.inputs),
-            region.outputs,
-            len(region.constants),
-            tuple(map(OperatorReport.of, region.operators)),
+            tuple(plan["inputs"]),
+            tuple(plan["outputs"]),
+            plan["constants"],
+            _read(plan["operators"]),
             plan["packed_bytes"],
             _read(plan["built"]),
         )
@@ -149,7 +141,12 @@ def _dtype(name: str) -> str:
 
 
 #: The fields that C++ writes in another form.
-_READ: dict[str, Callable[[Any], Any]] = {"does": _labels, "operator": _labels, "dtype": _dtype}
+_READ: dict[str, Callable[[Any], Any]] = {
+    "does": _labels,
+    "operator": _labels,
+    "dtype": _dtype,
+    "attributes": dict,
+}
 
 
 def _read(item: Any) -> Any:
@@ -159,7 +156,7 @@ def _read(item: Any) -> Any:
     if not isinstance(item, dict):
         return item
     items = {key: _READ.get(key, _read)(part) for key, part in item.items()}
-    kinds = (Input, Step, LeftToTorch, Built)
+    kinds = (Input, Step, LeftToTorch, Built, OperatorReport)
     return next(kind(**items) for kind in kinds if items.keys() <= kind.__dataclass_fields__.keys())
 
 

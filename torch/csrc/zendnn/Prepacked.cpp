@@ -26,7 +26,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -75,30 +74,34 @@ Tensor run_plain(const Call& of) {
 
 // ---- Layers
 
-// The layer as a plan reads it, with the bias as its second input.
-std::string describe(const Call& of) {
-  const auto* const bias = of.bias.defined() ? "%2" : "none";
-  std::ostringstream text;
-  text << plan::kHeader << "\nwithout choose_layout\n%0 = input tensor\n";
-  if (of.bias.defined()) {
-    text << "%2 = input tensor\n";
-  }
-  text << "%1 = constant 0\n%3 = "
-       << (of.is_linear() ? "linear" : "convolution") << "(%0, %1, " << bias
-       << ")";
-  const auto add = [&](const char* key, IntArrayRef numbers) {
-    for (const auto number : numbers) {
-      text << std::exchange(key, ",") << number;
-    }
+// The region of a plan: the layer, with the bias as its second input.
+plan::Description describe(const Call& of) {
+  plan::Description region{.without = {"choose_layout"}};
+  const auto add_input = [&] {
+    region.inputs.push_back({region.values, /*is_number=*/false});
+    return plan::value_operand(region.values++);
   };
+  const auto x = add_input();
+  const auto bias = of.bias.defined() ? add_input() : plan::Operand{};
+  const auto weight = plan::value_operand(region.values++);
+  region.constants = {weight.index};
+  region.outputs = {region.values++};
+  plan::Node layer{
+      .op = plan::Op::linear,
+      .inputs = {x, weight, bias},
+      .outputs = region.outputs,
+      .attributes = plan::attr::linear{},
+      .label = kName};
   if (!of.is_linear()) {
-    add(" stride=", of.stride);
-    add(" padding=", of.padding);
-    add(" dilation=", of.dilation);
-    text << " groups=" << of.groups;
+    layer.op = plan::Op::convolution;
+    layer.attributes = plan::attr::convolution{
+        .stride = {of.stride.begin(), of.stride.end()},
+        .padding = {of.padding.begin(), of.padding.end()},
+        .dilation = {of.dilation.begin(), of.dilation.end()},
+        .groups = of.groups};
   }
-  text << " # " << kName << "\nreturn %3\n";
-  return text.str();
+  region.nodes = {std::move(layer)};
+  return region;
 }
 
 // The plans of a layer. A change of the weights discards them.

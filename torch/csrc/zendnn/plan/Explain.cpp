@@ -1,5 +1,6 @@
 // What a plan has built, for Python.
 #include <torch/csrc/zendnn/plan/Plan.h>
+#include <torch/csrc/zendnn/plan/describe/Operators.h>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -25,11 +26,46 @@ IValue list_of(const Items& items, const Read& read) {
   return result;
 }
 
+// An operand or a post-op, as a description writes it.
+template <typename Part>
+IValue explain_part(const Part& part) {
+  return text_of(part);
+}
+
+IValue explain_value(int64_t value) {
+  return text_of(value_operand(value));
+}
+
 IValue explain_input(const TensorSpec& input) {
   return dictionary(
       {{"dtype", c10::toString(input.dtype)},
        {"sizes", input.sizes},
        {"strides", input.strides}});
+}
+
+IValue explain_operator(const Node& node) {
+  c10::Dict<std::string, std::string> attributes;
+  for (const auto& [key, text] : attributes_of(node)) {
+    attributes.insert(std::string(key), text);
+  }
+  return dictionary(
+      {{"name", name_of(node.op)},
+       {"does", node.label == name_of(node.op) ? "" : node.label},
+       {"results", list_of(node.outputs, explain_value)},
+       {"operands", list_of(node.inputs, explain_part<Operand>)},
+       {"attributes", attributes},
+       {"post_ops", list_of(node.post, explain_part<PostOp>)}});
+}
+
+// The names of inputs, and what they are.
+IValue explain_inputs(const Description& region) {
+  c10::Dict<std::string, std::string> inputs;
+  for (const auto& input : region.inputs) {
+    inputs.insert(
+        text_of(value_operand(input.value)),
+        input.is_number ? "number" : "tensor");
+  }
+  return inputs;
 }
 
 IValue explain_step(const std::shared_ptr<const Step>& pointer) {
@@ -63,7 +99,7 @@ IValue Plan::explain() const {
          {"numbers", entry.call->numbers},
          {"threads", entry.threads},
          {"refused", built.refused},
-         {"layout", built.layout},
+         {"layout", built.layout ? name_of(*built.layout) : ""},
          {"border_copies", program.border_copies},
          {"taken_over", program.taken_over},
          {"arena_bytes", program.arena_bytes},
@@ -78,7 +114,10 @@ IValue Plan::explain() const {
   });
   return dictionary(
       {{"name", name_},
-       {"description", description_},
+       {"inputs", explain_inputs(region_)},
+       {"constants", std::ssize(region_.constants)},
+       {"operators", list_of(region_.nodes, explain_operator)},
+       {"outputs", list_of(region_.outputs, explain_value)},
        {"packed_bytes", packed_.bytes()},
        {"released_bytes", constants_->released_bytes()},
        {"built_ahead", static_cast<int64_t>(cache_.built_ahead())},

@@ -35,10 +35,6 @@ route::Region::Shapes sizes_of(const std::vector<TensorSpec>& inputs) {
   return sizes;
 }
 
-const char* name_of(Layout layout) {
-  return layout == Layout::blocked ? "blocked" : "channels last";
-}
-
 bool falls_back_by_route(const Node& node) {
   return node.fallback && node.fallback->by_route;
 }
@@ -119,6 +115,14 @@ bool agree_with_autocast(
           }));
 }
 
+Description parse_for(const std::string& name, const std::string& description) {
+  try {
+    return parse(description);
+  } catch (const Refused& error) {
+    TORCH_CHECK(false, "ZenDNN plan ", name, ": ", error.what());
+  }
+}
+
 // Whether autocast computes a node in float32: pools of three dimensions.
 bool is_widened(const Values& values, const Node& node) {
   return std::holds_alternative<attr::pool>(node.attributes) &&
@@ -144,9 +148,10 @@ bool are_near(const Tensor& a, const Tensor& b) {
   return at::allclose(x, y, share, share * most, /*equal_nan=*/true);
 }
 
-// Whether a plain loop computes so much that one run takes a tenth of a second.
+// Multiply-adds for which a plain loop takes a tenth of a second.
+constexpr double kMuch = 1e7;
+
 bool is_slow(const Built& built) {
-  constexpr double kMuch = 1e7;
   const auto& steps = built.executable->program().steps;
   return std::any_of(steps.begin(), steps.end(), [](const auto& step) {
     return step->flops > kMuch && step->primitive &&
@@ -163,19 +168,32 @@ void leave_out_slow(std::vector<Built>& built) {
 
 } // namespace
 
-Plan::Plan(std::string description, Tensors constants, std::string name)
+Plan::Plan(
+    const std::string& description,
+    Tensors constants,
+    const std::string& name)
+    : Plan(
+          description,
+          parse_for(name, description),
+          std::move(constants),
+          name) {}
+
+Plan::Plan(const Description& region, Tensors constants, std::string name)
+    : Plan(write(region), region, std::move(constants), std::move(name)) {}
+
+Plan::Plan(
+    std::string description,
+    Description region,
+    Tensors constants,
+    std::string name)
     : description_(std::move(description)),
+      region_(std::move(region)),
       constants_(std::make_shared<ConstantStore>(std::move(constants))),
       name_(std::move(name)),
       cache_(
           [this](const Call& call, Occasion why) { return build(call, why); },
           [this] { trim(); }) {
   tell_early_warnings();
-  try {
-    region_ = parse(description_);
-  } catch (const Refused& error) {
-    TORCH_CHECK(false, "ZenDNN plan ", name_, ": ", error.what());
-  }
   TORCH_CHECK(
       region_.constants.size() == constants_->tensors().size(),
       "ZenDNN plan ",
@@ -272,9 +290,7 @@ Built Plan::build_tried(const Call& call, Occasion occasion) {
   winner.is_timed = times || budget <= 0 || chose_all;
   {
     const std::lock_guard lock(mutex_);
-    layout_ = *std::find_if(tried.begin(), tried.end(), [&](Layout layout) {
-      return tried.size() == 1 || winner.layout == name_of(layout);
-    });
+    layout_ = winner.layout.value_or(tried.front());
   }
   built.clear();
   trim();
@@ -289,7 +305,7 @@ Built Plan::build(
     double& seconds) {
   Built result;
   if (has_images(region_)) {
-    result.layout = name_of(layout);
+    result.layout = layout;
   }
   std::optional<Description> without; // the nodes that are left to torch
   bool is_routed = call.route.version == 0;
@@ -322,16 +338,17 @@ Built Plan::build(
         result.is_timed = builder.is_timed();
         for (const auto& node : region.nodes) {
           if (row_of(node.op).casts) {
-            result.products.insert(builder.dtype(node.inputs[0].index));
+            result.products.insert(
+                builder.values().dtype(node.inputs[0].index));
           }
-          if (is_widened(builder, node)) {
-            result.widened.insert(builder.dtype(node.inputs[0].index));
+          if (is_widened(builder.values(), node)) {
+            result.widened.insert(builder.values().dtype(node.inputs[0].index));
           }
           if (node.fallback) {
             result.fallbacks.push_back(*node.fallback);
           }
         }
-        if (!without && result.layout.empty()) {
+        if (!without && !result.layout) {
           auto latest =
               std::make_unique<Predecessor>(std::move(builder).predecessor());
           const std::lock_guard lock(mutex_);
@@ -388,14 +405,15 @@ Choice Plan::fastest(
   Tensors stand_ins; // made when there is something to time
   std::vector<Candidate> candidates;
   for (const auto& each : built) {
-    candidates.push_back({each.layout, [&, executable = each.executable] {
-                            if (stand_ins.empty()) {
-                              for (const auto& input : inputs) {
-                                stand_ins.push_back(zeros(input));
-                              }
-                            }
-                            executable->run(stand_ins, call.numbers);
-                          }});
+    candidates.push_back(
+        {name_of(*each.layout), [&, executable = each.executable] {
+           if (stand_ins.empty()) {
+             for (const auto& input : inputs) {
+               stand_ins.push_back(zeros(input));
+             }
+           }
+           executable->run(stand_ins, call.numbers);
+         }});
   }
   return choose(layout_key(call, conditions), candidates, seconds);
 }

@@ -12,7 +12,11 @@ namespace at::native::zendnn::plan {
 class Plan : public torch::CustomClassHolder {
  public:
   // Throws c10::Error when the description cannot be read.
-  Plan(std::string description, Tensors constants, std::string name);
+  Plan(
+      const std::string& description,
+      Tensors constants,
+      const std::string& name);
+  Plan(const Description& region, Tensors constants, std::string name);
 
   // Whether run() takes these inputs as things stand: ZenDNN is switched on,
   // nothing needs a gradient, every operator takes these sizes and dtypes,
@@ -36,8 +40,12 @@ class Plan : public torch::CustomClassHolder {
       const Tensors& results,
       const Tensors& original);
 
+  // The text that it was made from.
   const std::string& description() const {
     return description_;
+  }
+  const Description& region() const {
+    return region_;
   }
   // Which the caller may keep.
   Tensors constants() const {
@@ -56,6 +64,11 @@ class Plan : public torch::CustomClassHolder {
   void clear();
 
  private:
+  Plan(
+      std::string description,
+      Description region,
+      Tensors constants,
+      std::string name);
   // Whether these are as many as the region reads, and plain memory.
   bool is_count(const Tensors& tensors, const Integers& numbers) const;
   bool fits(const Tensors& tensors, const Integers& numbers) const;
@@ -94,9 +107,9 @@ class Plan : public torch::CustomClassHolder {
       double& seconds) const;
 
   std::string description_;
+  Description region_;
   std::shared_ptr<ConstantStore> constants_;
   std::string name_;
-  Description region_;
   std::set<size_t> states_;           // of the tensors, those that are written
   std::set<c10::ScalarType> weights_; // of convolutions and linear layers
   Packed packed_;

@@ -45,7 +45,10 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       .def("interpret", &Plan::interpret)
       .def("explain", &Plan::explain)
       .def("clear", &Plan::clear)
-      .def("description", &Plan::description)
+      // As this build reads it.
+      .def(
+          "description",
+          [](const PlanPtr& plan) { return write(plan->region()); })
       .def("name", &Plan::name)
       .def("constants", &Plan::constants)
       .def("operands", &Plan::operands)

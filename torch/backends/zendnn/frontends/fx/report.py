@@ -12,7 +12,6 @@ from torch.backends.zendnn.frontends.fx.calls import kind_of, name_of
 from torch.backends.zendnn.frontends.fx.mutation import is_view, writes
 from torch.backends.zendnn.frontends.fx.reader import attribute
 from torch.backends.zendnn.frontends.fx.rest import Group
-from torch.backends.zendnn.ir import text
 
 #: The plan that a node calls, with the tensors and the numbers that it gives it; None for others.
 CallOf = Callable[[fx.Node], tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None]
@@ -59,7 +58,7 @@ def _in_order(
 ) -> Iterator[fx.Node]:
     """Yield what a plan is given in the order in which its description lists it."""
     arguments = {"tensor": iter(tensors), "number": iter(numbers)}
-    for kind in text.read(plan.description()).inputs.values():
+    for kind in plan.explain()["inputs"].values():
         yield next(arguments[kind])
 
 

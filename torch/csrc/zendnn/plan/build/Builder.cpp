@@ -12,49 +12,38 @@
 #include <utility>
 
 namespace at::native::zendnn::plan {
-namespace {
-
-bool are_alike(const Buffer& a, const Buffer& b) {
-  return a.kind == b.kind && a.index == b.index && a.data == b.data &&
-         a.offset == b.offset && a.first == b.first;
-}
-
-bool is_same_place(const Place& a, const Place& b) {
-  return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
-         a.strides == b.strides && a.blocked == b.blocked;
-}
-
-} // namespace
-
 std::unique_ptr<Executable> Builder::build() {
   place_inputs();
   now_ = {};
   place_constants();
   auto& outputs = program_.outputs;
-  for (const auto value : description_.outputs) {
+  for (const auto value : values_.description().outputs) {
     results_.emplace(value, static_cast<int64_t>(outputs.size()));
-    outputs.push_back({sizes(value), result_strides(value), dtype(value)});
+    outputs.push_back(
+        {values_.sizes(value),
+         values_.result_strides(value),
+         values_.dtype(value)});
   }
   find_slices();
   build_nodes();
   finish_results();
   program_.append(now_.part);
-  if (!description_.without.contains("fuse_pointwise")) {
+  if (!values_.description().without.contains("fuse_pointwise")) {
     fuse_pointwise(program_.steps, buffers_);
   }
   Packed::fill(program_.pieces);
   pin_constants();
   std::tie(program_.buffers, program_.arena_bytes) =
       std::move(buffers_).lay_out(
-          /*share=*/!description_.without.contains("share_memory"));
+          /*share=*/!values_.description().without.contains("share_memory"));
   return std::make_unique<Executable>(std::move(program_));
 }
 
 void Builder::pin_constants() {
-  for (const auto value : description_.constants) {
+  for (const auto value : values_.description().constants) {
     const auto index = own_place(value).ref.buffer;
     if (buffers_[index].is_touched) {
-      program_.pins.push_back(pin(value));
+      program_.pins.push_back(values_.pin(value));
     } else {
       buffers_.forget(index);
     }
@@ -63,26 +52,29 @@ void Builder::pin_constants() {
 
 void Builder::place_inputs() {
   int64_t tensor = 0;
-  for (const auto& input : description_.inputs) {
+  for (const auto& input : values_.description().inputs) {
     if (!input.is_number) {
       set_place(
           input.value,
           {.ref = add_buffer({.kind = BufferKind::input, .index = tensor++}),
-           .strides = strides(input.value)});
+           .strides = values_.strides(input.value)});
     }
   }
 }
 
 void Builder::build_nodes() {
-  const auto all = static_cast<int64_t>(nodes_.size());
+  const auto all = std::ssize(values_.nodes());
   built_.reserve(all);
+  const auto is_slice = [&](int64_t value) { return slices_.contains(value); };
   for (node_ = 0; node_ < all; ++node_) {
-    if (is_repeated()) {
-      built_.push_back(before_->nodes[node_]);
-      repeat(*built_.back());
+    if (auto known = increment_.find(values_, node_, is_slice)) {
+      repeat(*known);
+      built_.push_back(std::move(known));
       ++program_.taken_over;
     } else {
-      at_node(written_[node_], [&] { build_node(*nodes_[node_]); });
+      at_node(
+          values_.written(node_), [&] { build_node(*values_.nodes()[node_]); });
+      increment_.follow(values_, node_, now_);
       built_.push_back(finish());
     }
     program_.append(built_.back()->part);
@@ -92,32 +84,6 @@ void Builder::build_nodes() {
 void Builder::build_node(const Node& node) {
   const auto build = node.fallback ? build_by_torch : row_of(node.op).build;
   build(*this, node);
-  if (before_ != nullptr) {
-    follow();
-  }
-}
-
-// ---- What a predecessor has made
-
-bool Builder::is_repeated() const {
-  if (before_ == nullptr) {
-    return false;
-  }
-  // Parts of a node that was taken apart are made anew, so that the values of a
-  // node that is the same as before are the region's own.
-  const auto& node = nodes_[node_];
-  const auto is_unchanged = [&](int64_t value) { return unchanged_[value]; };
-  const auto read = node->reads();
-  return node_ < std::ssize(before_->nodes) &&
-         node == before_->inferred.nodes[node_] &&
-         before_->nodes[node_]->is_final &&
-         std::all_of(read.begin(), read.end(), is_unchanged) &&
-         std::all_of(
-             node->outputs.begin(),
-             node->outputs.end(),
-             [&](int64_t value) {
-               return is_unchanged(value) && !slices_.contains(value);
-             });
 }
 
 void Builder::repeat(const NodeBuild& build) {
@@ -132,34 +98,6 @@ void Builder::repeat(const NodeBuild& build) {
   }
 }
 
-void Builder::follow() {
-  const auto all = [](const auto& a, const auto& b, const auto& alike) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), alike);
-  };
-  const auto in_kind = [](const NodeBuild::At& a, const NodeBuild::At& b) {
-    return a.value == b.value && a.is_best == b.is_best &&
-           a.place->blocked.has_value() == b.place->blocked.has_value() &&
-           a.place->ref.buffer == b.place->ref.buffer;
-  };
-  const auto known = node_ < std::ssize(before_->nodes) &&
-                             written_[node_] == before_->inferred.written[node_]
-                         ? before_->nodes[node_]
-                         : nullptr;
-  if (known == nullptr || now_.part.steps.size() != known->part.steps.size() ||
-      !all(now_.part.buffers, known->part.buffers, are_alike) ||
-      !all(now_.places, known->places, in_kind)) {
-    before_ = nullptr;
-    return;
-  }
-  for (size_t i = 0; i < now_.places.size(); ++i) {
-    const auto& [value, place, is_best] = now_.places[i];
-    if (value < std::ssize(unchanged_) &&
-        !is_same_place(*place, *known->places[i].place)) {
-      unchanged_[value] = false;
-    }
-  }
-}
-
 bool Builder::is_timed() const {
   return std::all_of(built_.begin(), built_.end(), [](const auto& build) {
     return build->is_timed;
@@ -168,7 +106,7 @@ bool Builder::is_timed() const {
 
 Predecessor Builder::predecessor() && {
   return {
-      {std::move(values_), std::move(nodes_), std::move(written_)},
+      std::move(values_).inferred(),
       std::move(built_constants_),
       std::move(built_),
       layout_,
@@ -183,8 +121,8 @@ std::vector<TensorSpec> Builder::operands_of(const Node& node) const {
   std::vector<TensorSpec> specs;
   specs.reserve(read.size());
   for (const auto value : read) {
-    if (!is_number(value)) {
-      specs.push_back(spec(value));
+    if (!values_.is_number(value)) {
+      specs.push_back(values_.spec(value));
     }
   }
   return specs;
@@ -193,9 +131,9 @@ std::vector<TensorSpec> Builder::operands_of(const Node& node) const {
 double Builder::bytes_of(const Node& node) const {
   double bytes = 0;
   const auto add = [&](int64_t value) {
-    if (!is_number(value)) {
-      bytes +=
-          static_cast<double>(count(sizes(value)) * item_size(dtype(value)));
+    if (!values_.is_number(value)) {
+      bytes += static_cast<double>(
+          count(values_.sizes(value)) * item_size(values_.dtype(value)));
     }
   };
   const auto read = node.reads();
@@ -341,10 +279,15 @@ bool Builder::is_at_border(const Place& from, const Place& to) const {
 void Builder::copy(int64_t value, const Place& from, const Place& to) {
   const Node reorder{
       .op = Op::contiguous,
-      .inputs = {{Operand::Kind::value, value}},
+      .inputs = {value_operand(value)},
       .label = "reorder"};
   if (!from.blocked && !to.blocked) {
-    copy_for(reorder, sizes(value), item_size(dtype(value)), from, to);
+    copy_for(
+        reorder,
+        values_.sizes(value),
+        item_size(values_.dtype(value)),
+        from,
+        to);
   } else {
     now_.part.border_copies += is_at_border(from, to);
     const auto source = describe(value, from), target = describe(value, to);
@@ -405,8 +348,8 @@ void add_copies(
 }
 
 void Builder::finish_results() {
-  for (size_t i = 0; i < description_.outputs.size(); ++i) {
-    const auto value = description_.outputs[i];
+  for (size_t i = 0; i < values_.description().outputs.size(); ++i) {
+    const auto value = values_.description().outputs[i];
     const auto index = static_cast<int64_t>(i);
     const bool there = find_place(value, [&](const Place& known) {
       const auto& buffer = buffers_[known.ref.buffer];

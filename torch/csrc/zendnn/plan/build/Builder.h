@@ -8,6 +8,7 @@
 #pragma once
 
 #include <torch/csrc/zendnn/plan/build/Buffers.h>
+#include <torch/csrc/zendnn/plan/build/Increment.h>
 #include <torch/csrc/zendnn/plan/cache/Forms.h>
 #include <torch/csrc/zendnn/plan/infer/Values.h>
 #include <torch/csrc/zendnn/plan/operators/Pointwise.h>
@@ -23,53 +24,13 @@
 
 namespace at::native::zendnn::plan {
 
-// How activations with spatial dimensions are laid out inside a region.
-enum class Layout : uint8_t {
-  row_major,
-  channels_last,
-  blocked // sixteen channels together
-};
-
-// Where a value is, and how its elements lie there.
-struct Place {
-  Ref ref{};
-  std::optional<memory::desc> blocked{}; // the layout of a blocked place
-  Dims strides{}; // of a plain one; zero strides stand for repeated elements
-};
-
-// All that building one node has added, in order.
-struct NodeBuild {
-  // A place of a value.
-  struct At {
-    int64_t value;
-    std::shared_ptr<const Place> place;
-    bool is_best;
-  };
-  Program part{};
-  std::vector<At> places{};
-  std::vector<std::pair<Ref, int64_t>> touched{}; // by which step
-  bool is_final = true; // no build would choose other implementations
-  bool is_timed = true; // nor would one that may time
-};
-
 // What memory weights need: none if they are used as they lie, or packed
 // already; that of the weight where the plan would else release what lies
 // there; for others there may be room to pack them.
 enum class Supply : uint8_t { lying, packed, owned, room, none };
 
-// A build of the same region for another call.
-struct Predecessor {
-  Inferred inferred;
-  std::shared_ptr<const NodeBuild> constants;
-  std::vector<std::shared_ptr<const NodeBuild>> nodes; // of each node
-  Layout layout;
-  int threads;
-  bool tunes; // with a budget
-};
-
-// Adds to values where they lie, and which steps make them. Nodes that find all
-// as it was for the predecessor, if there is one, add what they added there.
-class Builder : public Values {
+// Finds where values lie, and which steps make them.
+class Builder {
  public:
   Builder(
       Values values,
@@ -78,14 +39,14 @@ class Builder : public Values {
       Layout layout,
       double& tuning_seconds,
       const Predecessor* before = nullptr)
-      : Values(std::move(values)),
+      : values_(std::move(values)),
         packed_(packed),
         chosen_(chosen),
         layout_(layout),
         tuning_seconds_(tuning_seconds),
         tunes_(tuning_seconds > 0),
-        before_(before),
-        places_(values_.size()) {}
+        increment_(before, values_.unchanged()),
+        places_(values_.count()) {}
 
   // Throws Refused when there is something that a plan does not take; where it
   // is one node, RefusedNode.
@@ -94,6 +55,10 @@ class Builder : public Values {
   bool is_timed() const;
   // After that, for other calls.
   Predecessor predecessor() &&;
+
+  const Values& values() const {
+    return values_;
+  }
 
   // ---- Reading ------------------------------------------------------------
   // The best place that the value has now; converts nothing.
@@ -295,17 +260,12 @@ class Builder : public Values {
       int64_t item_bytes,
       const Place& from,
       const Place& to);
-  // Whether the current node, built now, would add the same as before.
-  bool is_repeated() const;
+  // Adds what an earlier build has added.
   void repeat(const NodeBuild& build);
   // Ends the build of the current node.
   std::shared_ptr<const NodeBuild> finish() {
     return std::make_shared<const NodeBuild>(std::exchange(now_, {}));
   }
-  // Compares what the current node did with what it did in the predecessor. If
-  // that was the same in kind, values that lie elsewhere now are changed; else
-  // the predecessor says nothing of the nodes that come.
-  void follow();
   // Of a value that has the place as its best one, or as another.
   const Place& set_place(int64_t value, Place place, bool is_best);
   void add_place(const NodeBuild::At& at);
@@ -336,12 +296,17 @@ class Builder : public Values {
   // Has the executable pin the constants that its steps read as they lie.
   void pin_constants();
 
+  const Tensor& constant(int64_t index) const {
+    return values_.store()->tensors()[index];
+  }
+
+  Values values_;
   Packed& packed_;
   Shared<const Implementation>& chosen_;
   Layout layout_;
   double& tuning_seconds_;
   bool tunes_;
-  const Predecessor* before_; // null from where this build differs in kind
+  Increment increment_;
   std::shared_ptr<const NodeBuild> built_constants_;
   std::vector<std::shared_ptr<const NodeBuild>> built_; // by each node
   NodeBuild now_; // by the current one, so far

@@ -10,9 +10,9 @@
 
 namespace at::native::zendnn::plan {
 Fill Builder::copy_of(int64_t index) const {
-  const auto& constant = constants_[index];
+  const auto& constant = this->constant(index);
   check_copied(item_size(constant.scalar_type()));
-  return [constant, index, store = store_](void* memory) {
+  return [constant, index, store = values_.store()](void* memory) {
     const auto pin = store->pin(index);
     const auto strides = row_major_strides(constant.sizes().vec());
     kernels::copy_strided(
@@ -38,23 +38,24 @@ Fill reordered(Fill copy, const memory::desc& from, const memory::desc& to) {
 }
 
 void Builder::place_constants() {
-  if (before_ != nullptr) {
-    built_constants_ = before_->constants;
+  if (built_constants_ = increment_.constants()) {
     return repeat(*built_constants_);
   }
-  for (size_t i = 0; i < constants_.size(); ++i) {
-    const auto value = description_.constants[i];
+  const auto& all = values_.description().constants;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto value = all[i];
     set_place(
         value,
         {.ref =
-             constant_buffer(const_cast<void*>(constants_[i].const_data_ptr())),
-         .strides = strides(value)});
+             constant_buffer(const_cast<void*>(constant(i).const_data_ptr())),
+         .strides = values_.strides(value)});
   }
   built_constants_ = finish();
 }
 
 Fill Builder::plain_weights(int64_t value, int64_t most) const {
-  return [parts = parts_of(value), store = store_, most](void* memory) {
+  return [parts = values_.parts_of(value), store = values_.store(), most](
+             void* memory) {
     constexpr int64_t kGrain = 1 << 20; // bytes that a thread copies, at least
     auto* next = static_cast<char*>(memory);
     auto left = most;
@@ -76,10 +77,10 @@ Fill Builder::plain_weights(int64_t value, int64_t most) const {
 }
 
 Lying Builder::lying_weights(int64_t value) const {
-  if (is_joined(value)) {
+  if (values_.is_joined(value)) {
     return {};
   }
-  return [store = store_, index = values_[value].constant] {
+  return [store = values_.store(), index = values_.constant_index(value)] {
     return store->pin(index);
   };
 }
@@ -90,10 +91,10 @@ const Weight& Builder::weight(int64_t value) const {
     return known->second;
   }
   Tensors parts;
-  for (const auto part : parts_of(value)) {
-    parts.push_back(constants_[part]);
+  for (const auto part : values_.parts_of(value)) {
+    parts.push_back(constant(part));
   }
-  const bool of_images = sizes(value).size() > 2;
+  const bool of_images = values_.sizes(value).size() > 2;
   return weights_.emplace(value, Weight(parts, of_images)).first->second;
 }
 
@@ -103,11 +104,11 @@ std::string Builder::form(int64_t value, const Implementation& implementation)
     return ' ' + implementation.name;
   }
   auto from = implementation.plain, to = implementation.weights;
-  if (from == to && !is_joined(value)) {
+  if (from == to && !values_.is_joined(value)) {
     return "";
   }
   // Inner products see a matrix the other way round, and pack it alike.
-  if (from.get_ndims() == 2 && from.get_strides() == strides(value)) {
+  if (from.get_ndims() == 2 && from.get_strides() == values_.strides(value)) {
     from = from.permute_axes({1, 0});
     to = to.permute_axes({1, 0});
   }
@@ -119,8 +120,9 @@ Supply Builder::supply(int64_t value, const Implementation& implementation)
     const {
   const auto name = form(value, implementation);
   if (name.empty()) {
-    return store_->is_owned(values_[value].constant) ? Supply::owned
-                                                     : Supply::lying;
+    return values_.store()->is_owned(values_.constant_index(value))
+               ? Supply::owned
+               : Supply::lying;
   }
   const auto& of = weight(value);
   const auto& all = Forms::all();
@@ -161,16 +163,19 @@ Ref Builder::packed(int64_t value, const Implementation& implementation) {
       packing(value, implementation),
       [&] {
         uint64_t digest = 0;
-        for (const auto part : parts_of(value)) {
-          const auto pin = store_->pin(part);
-          digest = digest_of(constants_[part], digest);
+        for (const auto part : values_.parts_of(value)) {
+          const auto pin = values_.store()->pin(part);
+          digest = digest_of(constant(part), digest);
         }
         return digest;
       });
   Forms::all().claim(claim_, piece);
   if (!implementation.pack) { // our own packing has no inverse
     now_.part.forms.push_back(
-        {parts_of(value), piece, implementation.plain, implementation.weights});
+        {values_.parts_of(value),
+         piece,
+         implementation.plain,
+         implementation.weights});
   }
   return piece_buffer(std::move(piece));
 }

@@ -24,7 +24,7 @@ inline Place
 broadcast_place(Builder& builder, int64_t value, const Dims& result) {
   auto place = builder.strided(value);
   place.strides =
-      broadcast_strides(builder.sizes(value), place.strides, result);
+      broadcast_strides(builder.values().sizes(value), place.strides, result);
   return place;
 }
 
@@ -32,14 +32,14 @@ broadcast_place(Builder& builder, int64_t value, const Dims& result) {
 // a place of this value or of another of its rank is.
 inline memory::desc
 layout_like(const Builder& builder, int64_t value, const Place& place) {
-  const auto& sizes = builder.sizes(value);
-  const auto dtype = builder.dtype(value);
+  const auto& sizes = builder.values().sizes(value);
+  const auto dtype = builder.values().dtype(value);
   if (place.blocked) {
     return blocked_layout(sizes, dtype);
   }
   return sizes.size() > 2 && place.strides[1] == 1
              ? memory::desc(sizes, type_of(dtype), channels_last_strides(sizes))
-             : builder.row_major(value);
+             : builder.values().row_major(value);
 }
 
 // A number over so many dimensions, once for all executables of a plan.

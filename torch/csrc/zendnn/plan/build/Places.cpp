@@ -13,7 +13,7 @@ const Place& Builder::place(int64_t value) const {
 }
 
 Place Builder::dense(int64_t value) {
-  const auto& shape = sizes(value);
+  const auto& shape = values_.sizes(value);
   Place to{.strides = row_major_strides(shape)};
   if (const auto* known = find_place(value, [&](const Place& it) {
         return !it.blocked && is_row_major(shape, it.strides);
@@ -22,8 +22,8 @@ Place Builder::dense(int64_t value) {
     return to;
   }
   const Place from = place(value);
-  const auto bytes = count(shape) * item_size(dtype(value));
-  if (const auto index = values_[value].constant; index >= 0) {
+  const auto bytes = count(shape) * item_size(values_.dtype(value));
+  if (const auto index = values_.constant_index(value); index >= 0) {
     to.ref = prepared("dense " + std::to_string(index), bytes, copy_of(index));
   } else {
     to.ref = arena(bytes);
@@ -33,7 +33,7 @@ Place Builder::dense(int64_t value) {
 }
 
 Place Builder::with_strides(int64_t value, const Dims& strides) {
-  const auto& shape = sizes(value);
+  const auto& shape = values_.sizes(value);
   if (const auto* known = find_place(value, [&](const Place& it) {
         return !it.blocked && meaningful_strides(shape, it.strides) ==
                                   meaningful_strides(shape, strides);
@@ -42,7 +42,8 @@ Place Builder::with_strides(int64_t value, const Dims& strides) {
   }
   const Place from = place(value);
   const Place to{
-      .ref = arena(count(shape) * item_size(dtype(value))), .strides = strides};
+      .ref = arena(count(shape) * item_size(values_.dtype(value))),
+      .strides = strides};
   copy(value, from, to);
   set_place(value, to, /*is_best=*/false);
   return to;
@@ -54,7 +55,7 @@ Place Builder::strided(int64_t value) {
 }
 
 Place Builder::with_rows(int64_t value) {
-  const auto& shape = sizes(value);
+  const auto& shape = values_.sizes(value);
   if (const auto* known = find_place(value, [&](const Place& it) {
         return !it.blocked &&
                (shape.empty() || shape.back() == 1 || it.strides.back() == 1);
@@ -69,7 +70,7 @@ Place Builder::with_rows(int64_t value) {
   if (once == shape) {
     return dense(value);
   }
-  const auto bytes = item_size(dtype(value));
+  const auto bytes = item_size(values_.dtype(value));
   Place to{
       .ref = arena(count(once) * bytes), .strides = row_major_strides(once)};
   copy_as(once, bytes, known, to);
@@ -82,13 +83,13 @@ Place Builder::with_rows(int64_t value) {
 
 Place Builder::addressable(int64_t value) {
   const auto known = strided(value);
-  return overlaps(sizes(value), known.strides) ? dense(value) : known;
+  return overlaps(values_.sizes(value), known.strides) ? dense(value) : known;
 }
 
 memory::desc Builder::addressable_layout(int64_t value) const {
   const auto* known = find_plain_place(value);
-  return known == nullptr || overlaps(sizes(value), known->strides)
-             ? row_major(value)
+  return known == nullptr || overlaps(values_.sizes(value), known->strides)
+             ? values_.row_major(value)
              : describe(value, *known);
 }
 
@@ -97,23 +98,23 @@ memory::desc Builder::describe(int64_t value, const Place& place) const {
     return *place.blocked;
   }
   return {
-      sizes(value),
-      type_of(dtype(value)),
-      meaningful_strides(sizes(value), place.strides)};
+      values_.sizes(value),
+      type_of(values_.dtype(value)),
+      meaningful_strides(values_.sizes(value), place.strides)};
 }
 
 Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
   if (const auto* known = find_place(value, [&](const Place& it) {
-        return (it.blocked || !overlaps(sizes(value), it.strides)) &&
+        return (it.blocked || !overlaps(values_.sizes(value), it.strides)) &&
                describe(value, it) == layout;
       })) {
     return known->ref;
   }
-  if (const auto index = values_[value].constant; index >= 0) {
+  if (const auto index = values_.constant_index(value); index >= 0) {
     return prepared(
         std::to_string(index) + ' ' + std::to_string(number_of(layout)),
         static_cast<int64_t>(layout.get_size()),
-        reordered(copy_of(index), row_major(value), layout));
+        reordered(copy_of(index), values_.row_major(value), layout));
   }
   const auto& first = place(value);
   const Place from = first.blocked ? first : addressable(value);
@@ -127,10 +128,11 @@ Place Builder::solid_blocks(int64_t value) {
   const Place& best = place(value);
   const auto padded = best.blocked->get_padded_dims();
   if (static_cast<int64_t>(best.blocked->get_size()) ==
-      count(padded) * item_size(dtype(value))) {
+      count(padded) * item_size(values_.dtype(value))) {
     return best;
   }
-  const auto layout = blocked_layout(sizes(value), dtype(value));
+  const auto layout =
+      blocked_layout(values_.sizes(value), values_.dtype(value));
   return {.ref = in_layout(value, layout), .blocked = layout};
 }
 
@@ -164,14 +166,14 @@ bool Builder::may_overlap(
     return buffers_.have_one_holder(of_a.ref, of_b.ref);
   }
   const auto end = [&](int64_t value, const Place& place) {
-    return place.ref.offset +
-           span(sizes(value), place.strides) * item_size(dtype(value));
+    return place.ref.offset + span(values_.sizes(value), place.strides) *
+                                  item_size(values_.dtype(value));
   };
   return of_a.ref.offset < end(b, of_b) && of_b.ref.offset < end(a, of_a);
 }
 
 Place Builder::with_memory(int64_t value, Place place) {
-  const auto& shape = sizes(value);
+  const auto& shape = values_.sizes(value);
   const auto result = results_.find(value);
   if (!place.blocked && result != results_.end() &&
       meaningful_strides(shape, place.strides) ==
@@ -180,25 +182,28 @@ Place Builder::with_memory(int64_t value, Place place) {
         add_buffer({.kind = BufferKind::output, .index = result->second});
   } else {
     place.ref = arena(
-        place.blocked ? static_cast<int64_t>(place.blocked->get_size())
-                      : span(shape, place.strides) * item_size(dtype(value)));
+        place.blocked
+            ? static_cast<int64_t>(place.blocked->get_size())
+            : span(shape, place.strides) * item_size(values_.dtype(value)));
   }
   return place;
 }
 
 Place Builder::make_dense(int64_t value) {
   const auto slice = target(value);
-  if (slice && !slice->blocked && is_row_major(sizes(value), slice->strides)) {
+  if (slice && !slice->blocked &&
+      is_row_major(values_.sizes(value), slice->strides)) {
     return set_place(value, *slice);
   }
   return set_place(
-      value, with_memory(value, {.strides = row_major_strides(sizes(value))}));
+      value,
+      with_memory(value, {.strides = row_major_strides(values_.sizes(value))}));
 }
 
 Place Builder::make_rows(int64_t value) {
   const auto slice = target(value);
   return slice && !slice->blocked &&
-                 writable_row_stride(sizes(value), slice->strides)
+                 writable_row_stride(values_.sizes(value), slice->strides)
              ? set_place(value, *slice)
              : make_dense(value);
 }
@@ -208,7 +213,7 @@ Place Builder::make(int64_t value, const memory::desc& layout) {
       slice && describe(value, *slice) == layout) {
     return set_place(value, *slice);
   }
-  if (layout == row_major(value)) {
+  if (layout == values_.row_major(value)) {
     return make_dense(value);
   }
   return set_place(
@@ -238,10 +243,10 @@ void Builder::add_place(const NodeBuild::At& at) {
 }
 
 bool Builder::dies(int64_t value, const Place& place) const {
-  if (description_.without.contains("reuse_operands")) {
+  if (values_.description().without.contains("reuse_operands")) {
     return false;
   }
-  const auto read = nodes_[node_]->reads();
+  const auto read = values_.nodes()[node_]->reads();
   if (std::count(read.begin(), read.end(), value) > 1) {
     return false; // the second time may be after the first result is there
   }
@@ -252,7 +257,7 @@ bool Builder::dies(int64_t value, const Place& place) const {
              buffer.occupants.end(),
              // Other views of the memory may be operands of this very node.
              [&](int64_t other) {
-               return values_[other].last_use < node_ + (other == value);
+               return values_.last_use(other) < node_ + (other == value);
              });
 }
 

@@ -9,7 +9,8 @@ using ::zendnn::algorithm;
 // Whether no two elements share the memory that the value has.
 bool is_whole(const Builder& builder, int64_t value) {
   const auto& place = builder.place(value);
-  return place.blocked || !overlaps(builder.sizes(value), place.strides);
+  return place.blocked ||
+         !overlaps(builder.values().sizes(value), place.strides);
 }
 
 // The first post-op that can accumulate; null for none.
@@ -20,8 +21,8 @@ const PostOp* accumulating(const Builder& builder, const Node& node) {
       continue;
     }
     const auto operand = node.inputs[post.operand].index;
-    if (builder.sizes(operand) == builder.sizes(output) &&
-        builder.dtype(operand) == builder.dtype(output) &&
+    if (builder.values().sizes(operand) == builder.values().sizes(output) &&
+        builder.values().dtype(operand) == builder.values().dtype(output) &&
         builder.dies(operand, builder.place(operand)) &&
         is_whole(builder, operand)) {
       return &post;
@@ -82,10 +83,10 @@ std::optional<Place> accumulator(Builder& builder, const Node& node) {
 // so one with gaps between elements is copied.
 Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
   const auto& place = builder.place(operand);
-  const auto dtype = builder.dtype(operand);
+  const auto dtype = builder.values().dtype(operand);
   if (!place.blocked && !is_whole(builder, operand)) {
     // What repeats elements can be read as the smaller tensor that it repeats.
-    auto sizes = builder.sizes(operand);
+    auto sizes = builder.values().sizes(operand);
     for (size_t i = 0; i < sizes.size(); ++i) {
       sizes[i] = place.strides[i] == 0 ? 1 : sizes[i];
     }
@@ -98,17 +99,17 @@ Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
   const auto read = [&builder, operand] {
     return builder.addressable(operand).ref;
   };
-  if (builder.sizes(operand).empty()) { // a single number
+  if (builder.values().sizes(operand).empty()) { // a single number
     const Dims ones(result.size(), 1);
     return {{ones, type_of(dtype), ones}, read};
   }
   const auto layout = builder.addressable_layout(operand);
-  if (is_dense(builder.sizes(operand), layout.get_strides())) {
+  if (is_dense(builder.values().sizes(operand), layout.get_strides())) {
     return {widened(layout, result), read};
   }
-  return {widened(builder.row_major(operand), result), [&builder, operand] {
-            return builder.dense(operand).ref;
-          }};
+  return {
+      widened(builder.values().row_major(operand), result),
+      [&builder, operand] { return builder.dense(operand).ref; }};
 }
 
 std::vector<Step::Argument> Attached::read() const {

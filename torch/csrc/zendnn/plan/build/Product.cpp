@@ -82,8 +82,8 @@ void Product::set_bias() {
   if (has(node_, 2)) {
     const auto bias = tensor(node_, 2);
     bias_ = memory::desc(
-        builder_.sizes(bias),
-        type_of(builder_.dtype(bias)),
+        builder_.values().sizes(bias),
+        type_of(builder_.values().dtype(bias)),
         memory::format_tag::x);
   }
 }
@@ -320,7 +320,8 @@ void Product::add(
       weights_ref_ ? weights_ref_ : builder_.packed(weight, implementation);
   if (place_) {
     builder_.set_place(output, *place_);
-  } else if (implementation.result.get_dims() == builder_.sizes(output)) {
+  } else if (
+      implementation.result.get_dims() == builder_.values().sizes(output)) {
     builder_.make(output, implementation.result);
   } else { // the rows of all its matrices
     builder_.make_dense(output);
@@ -337,7 +338,7 @@ void Product::add(
          builder_.dense(tensor(node_, 2)).ref});
   }
   const auto flops =
-      2. * static_cast<double>(count(builder_.sizes(output)) * depth_);
+      2. * static_cast<double>(count(builder_.values().sizes(output)) * depth_);
   if (implementation.run) {
     const auto bytes =
         static_cast<int64_t>(implementation.scratchpad.get_size());

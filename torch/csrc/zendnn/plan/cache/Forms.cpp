@@ -1,4 +1,5 @@
 #include <torch/csrc/zendnn/plan/cache/Forms.h>
+#include <torch/csrc/zendnn/plan/infer/Layouts.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Environment.h>

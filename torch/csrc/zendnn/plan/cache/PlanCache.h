@@ -20,7 +20,7 @@ namespace at::native::zendnn::plan {
 struct Built {
   std::shared_ptr<Executable> executable = nullptr; // or
   std::string refused{};                            // why not
-  std::string layout{};                 // of images; empty when there are none
+  std::optional<Layout> layout{};       // of images; none when there are none
   std::set<c10::ScalarType> products{}; // what autocast would convert
   std::set<c10::ScalarType> widened{};  // what it would compute in float32
   std::vector<Fallback> fallbacks{};    // what torch computes

@@ -2,7 +2,11 @@
 #include <torch/csrc/zendnn/plan/describe/Operators.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <functional>
+#include <set>
+#include <sstream>
 #include <string_view>
 #include <type_traits>
 
@@ -81,6 +85,29 @@ void read(View text, std::optional<c10::ScalarType>& attribute) {
   }
 }
 
+// Calls a function with the name of each attribute, and the attribute.
+template <typename Family, typename Each>
+void each_attribute(Family& attributes, const Each& each) {
+  std::visit(
+      [&](auto& family) {
+        using T = std::remove_cvref_t<decltype(family)>;
+        if constexpr (!std::is_same_v<T, std::monostate>) {
+          T::each(family, each);
+        }
+      },
+      attributes);
+}
+
+template <typename Items, typename Text>
+std::string
+joined(const Items& items, const char* separator, const Text& text) {
+  std::string all;
+  for (const auto& item : items) {
+    all += (all.empty() ? "" : separator) + text(item);
+  }
+  return all;
+}
+
 void set_attribute(Node& node, View key, View text) {
   const auto& keys = row_of(node.op).keys;
   if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
@@ -88,22 +115,63 @@ void set_attribute(Node& node, View key, View text) {
         name_of(node.op) + " has no attribute '" + std::string(key) +
         "' in this build: optimize the module again");
   }
-  const auto set = [&](auto& family) {
-    if constexpr (!std::is_same_v<decltype(family), std::monostate&>) {
-      family.each([&](View name, auto& attribute) {
-        using T = std::remove_reference_t<decltype(attribute)>;
-        if (name != key) {
-          return;
-        }
-        if constexpr (kNamesOf<T>.empty()) {
-          read(text, attribute);
-        } else {
-          attribute = named<T>(text, key);
-        }
-      });
+  each_attribute(node.attributes, [&](View name, auto& attribute) {
+    using T = std::remove_reference_t<decltype(attribute)>;
+    if (name != key) {
+      return;
     }
-  };
-  std::visit(set, node.attributes);
+    if constexpr (kNamesOf<T>.empty()) {
+      read(text, attribute);
+    } else {
+      attribute = named<T>(text, key);
+    }
+  });
+}
+
+// The shortest text that reads as the same number.
+template <typename T>
+std::string number(T value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end.ptr};
+}
+
+template <typename T>
+std::string attribute_text(const T& attribute) {
+  if constexpr (std::is_same_v<T, std::optional<c10::ScalarType>>) {
+    return attribute ? name_of(*attribute) : "";
+  } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+    return joined(attribute, ",", number<int64_t>);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return attribute ? "1" : "0";
+  } else if constexpr (kNamesOf<T>.empty()) {
+    return number(attribute);
+  } else {
+    return name_of(attribute);
+  }
+}
+
+std::string value_text(int64_t value) {
+  return '%' + std::to_string(value);
+}
+
+void write(std::ostream& out, const Node& node) {
+  out << joined(node.outputs, ", ", value_text) << " = " << name_of(node.op)
+      << '('
+      << joined(
+             node.inputs,
+             ", ",
+             [](const Operand& operand) { return text_of(operand); })
+      << ')';
+  for (const auto& [key, text] : attributes_of(node)) {
+    out << ' ' << key << '=' << text;
+  }
+  if (!node.post.empty()) {
+    out << " post=" << joined(node.post, ";", [](const PostOp& post) {
+      return text_of(post);
+    });
+  }
+  out << " # " << node.label << '\n';
 }
 
 class Parser {
@@ -277,7 +345,7 @@ class Parser {
       return {};
     }
     if (text.starts_with('%')) {
-      return {Operand::Kind::value, value(text)};
+      return value_operand(value(text));
     }
     return {Operand::Kind::number, to_number<int64_t>(text)};
   }
@@ -324,6 +392,69 @@ c10::SmallVector<int64_t, 8> Node::reads() const {
 
 void refuse(const std::string& why) {
   throw Refused(why);
+}
+
+std::string text_of(const Operand& operand) {
+  return operand.kind == Operand::Kind::none    ? "none"
+         : operand.kind == Operand::Kind::value ? value_text(operand.index)
+                                                : std::to_string(operand.index);
+}
+
+std::string text_of(const PostOp& post) {
+  if (!post.is_binary()) {
+    return post.name() + ':' + number(post.alpha) + ':' + number(post.beta);
+  }
+  const auto* const keeps = post.keeps == Keeps::first    ? ":result"
+                            : post.keeps == Keeps::second ? ":operand"
+                                                          : "";
+  return post.name() + '@' + std::to_string(post.operand) + keeps;
+}
+
+std::vector<std::pair<std::string_view, std::string>> attributes_of(
+    const Node& node) {
+  std::vector<std::string> defaults;
+  each_attribute(
+      row_of(node.op).attributes, [&](View /*name*/, const auto& attribute) {
+        defaults.push_back(attribute_text(attribute));
+      });
+  std::vector<std::pair<View, std::string>> all;
+  const auto& required = row_of(node.op).required;
+  size_t index = 0;
+  each_attribute(node.attributes, [&](View name, const auto& attribute) {
+    auto text = attribute_text(attribute);
+    const bool is_required =
+        std::find(required.begin(), required.end(), name) != required.end();
+    if (is_required || text != defaults[index]) {
+      all.emplace_back(name, std::move(text));
+    }
+    ++index;
+  });
+  return all;
+}
+
+std::string write(const Description& region) {
+  std::ostringstream text;
+  text << kHeader << '\n';
+  if (!region.without.empty()) {
+    const std::set names(region.without.begin(), region.without.end());
+    text << "without " << joined(names, " ", std::identity()) << '\n';
+  }
+  if (region.tuning_budget) {
+    text << "tune " << number(*region.tuning_budget) << '\n';
+  }
+  for (const auto& input : region.inputs) {
+    text << value_text(input.value) << " = input "
+         << (input.is_number ? "number" : "tensor")
+         << (input.dtype ? ' ' + name_of(*input.dtype) : "") << '\n';
+  }
+  for (size_t i = 0; i < region.constants.size(); ++i) {
+    text << value_text(region.constants[i]) << " = constant " << i << '\n';
+  }
+  for (const auto& node : region.nodes) {
+    write(text, node);
+  }
+  text << "return " << joined(region.outputs, ", ", value_text) << '\n';
+  return text.str();
 }
 
 Description parse(const std::string& text) {

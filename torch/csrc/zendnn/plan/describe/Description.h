@@ -17,6 +17,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace at::native::zendnn::plan {
@@ -39,6 +40,10 @@ struct Operand {
     return kind != Kind::none;
   }
 };
+
+inline Operand value_operand(int64_t value) {
+  return {Operand::Kind::value, value};
+}
 
 // Which operand's size a combination of two must keep, as an operator in place
 // keeps its target's.
@@ -119,15 +124,25 @@ struct Description {
     bool is_number;
     std::optional<c10::ScalarType> dtype{}; // that passes have assumed
   };
-  std::unordered_set<std::string> without; // passes of kPasses
+  std::unordered_set<std::string> without{}; // passes of kPasses
   // Seconds for timing candidates; nothing for ZENDNN_TUNING_BUDGET's.
   std::optional<double> tuning_budget{};
-  std::vector<Input> inputs;
-  std::vector<int64_t> constants; // the value that each constant is
-  std::vector<Node> nodes;
-  std::vector<int64_t> outputs;
+  std::vector<Input> inputs{};
+  std::vector<int64_t> constants{}; // the value that each constant is
+  std::vector<Node> nodes{};
+  std::vector<int64_t> outputs{};
   int64_t values = 0; // are numbered from 0
 };
+
+// The parts of a node as a description writes them. A value is called by its
+// number.
+std::string text_of(const Operand& operand);
+std::string text_of(const PostOp& post);
+// Those that are not what the operator's row says by default.
+std::vector<std::pair<std::string_view, std::string>> attributes_of(
+    const Node& node);
+// What parse() reads.
+std::string write(const Description& region);
 
 // Throws Refused, with the line, when the text is not a description of this
 // version, or names an operator, an attribute, an algorithm or a dtype that

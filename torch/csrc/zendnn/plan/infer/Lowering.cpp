@@ -44,7 +44,7 @@ Node combine(
     size_t first) {
   Node node{
       .op = Op::binary,
-      .inputs = {{Operand::Kind::value, a}, b},
+      .inputs = {value_operand(a), b},
       .attributes = attr::binary{.algorithm = algorithm},
       .label = of.label};
   node.post.assign(

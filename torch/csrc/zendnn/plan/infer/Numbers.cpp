@@ -125,7 +125,7 @@ void infer_power(Values& values, const Node& node) {
 }
 
 void build_power(Builder& builder, const Node& node) {
-  const auto base = builder.unbound(node.inputs[0]);
+  const auto base = builder.values().unbound(node.inputs[0]);
   const auto exponent = static_cast<float>(node.as<attr::power>().exponent);
   if (!base.is_constant()) {
     const auto to = builder.make_dense(node.output());

@@ -55,6 +55,30 @@ class Values {
       Conditions& conditions,
       Inferred* before = nullptr);
 
+  const Description& description() const {
+    return description_;
+  }
+  // How many values there are.
+  size_t count() const {
+    return values_.size();
+  }
+  // In order; some stand for a part of what the description has.
+  const std::vector<std::shared_ptr<const Node>>& nodes() const {
+    return nodes_;
+  }
+  // The node of the description that one stands for.
+  int64_t written(int64_t node) const {
+    return written_[node];
+  }
+  // Of the region's own values, those whose type is as it was before.
+  const std::vector<bool>& unchanged() const {
+    return unchanged_;
+  }
+  // What the values of another call are inferred from.
+  Inferred inferred() && {
+    return {std::move(values_), std::move(nodes_), std::move(written_)};
+  }
+
   // ---- Numbers ------------------------------------------------------------
   bool is_number(int64_t value) const {
     return values_[value].is_number;
@@ -84,13 +108,21 @@ class Values {
   }
   memory::desc row_major(int64_t value) const;
   bool is_constant(int64_t value) const {
-    return values_[value].constant >= 0;
+    return constant_index(value) >= 0;
+  }
+  // Among the constants; -1 where the value is none.
+  int64_t constant_index(int64_t value) const {
+    return values_[value].constant;
+  }
+  // Their elements are there while pinned.
+  const std::shared_ptr<ConstantStore>& store() const {
+    return store_;
   }
   // Null unless the value is a constant, whose elements are there until these
   // values are gone. What reads them later needs a pin of its own.
   const Tensor* constant(int64_t value) const;
   ConstantStore::Pin pin(int64_t constant) const {
-    return store_->pin(values_[constant].constant);
+    return store_->pin(constant_index(constant));
   }
   // A constant, or constants joined along the first dimension, which then have
   // no place but as Builder::packed() makes it.
@@ -99,6 +131,11 @@ class Values {
   }
   bool is_joined(int64_t value) const {
     return !values_[value].joined.empty();
+  }
+  // The constants that a weight is made of.
+  Integers parts_of(int64_t weight) const {
+    return is_joined(weight) ? values_[weight].joined
+                             : Integers{constant_index(weight)};
   }
   // A new value, for the parts of a node that is taken apart.
   int64_t add_value();
@@ -110,28 +147,13 @@ class Values {
       std::optional<Dims> strides = std::nullopt);
 
   // ---- Uses ---------------------------------------------------------------
+  // The last node that reads it; that of a result comes after all.
+  int64_t last_use(int64_t value) const {
+    return values_[value].last_use;
+  }
   bool is_only_read_by(int64_t value, Op op) const;
   // The strides that a result has for the caller.
   Dims result_strides(int64_t value) const;
-
- protected:
-  // The constants that a weight is made of.
-  Integers parts_of(int64_t weight) const {
-    return is_joined(weight) ? values_[weight].joined
-                             : Integers{values_[weight].constant};
-  }
-  // As torch would see it, whatever it is inside of the plan.
-  bool is_channels_last(int64_t value) const;
-
-  const Description& description_;
-  std::shared_ptr<ConstantStore> store_;
-  const Tensors& constants_; // whose elements are there while pinned
-  std::vector<std::shared_ptr<const Node>> nodes_;
-  std::vector<int64_t> written_;
-  std::vector<Value> values_;
-  // Of the region's own values, those whose type is as it was before; a builder
-  // takes out those that lie elsewhere.
-  std::vector<bool> unchanged_;
 
  private:
   void infer_inputs(const std::vector<TensorSpec>& inputs, bool again);
@@ -141,7 +163,16 @@ class Values {
   void infer_node(const Node& node);
   void follow_strides(const Node& node);
   void find_uses();
+  // As torch would see it, whatever it is inside of the plan.
+  bool is_channels_last(int64_t value) const;
 
+  const Description& description_;
+  std::shared_ptr<ConstantStore> store_;
+  const Tensors& constants_;
+  std::vector<std::shared_ptr<const Node>> nodes_;
+  std::vector<int64_t> written_;
+  std::vector<Value> values_;
+  std::vector<bool> unchanged_;
   mutable std::map<int64_t, ConstantStore::Pin> pins_; // of those handed out
   Conditions& conditions_;
   Integers numbers_; // that the region is called with now

@@ -20,7 +20,7 @@ read_scores(Builder& builder, const Node& node, size_t operand) {
     return {};
   }
   const auto value = tensor(node, operand);
-  const auto& sizes = builder.sizes(value);
+  const auto& sizes = builder.values().sizes(value);
   auto place = builder.strided(value);
   if (!sizes.empty() && sizes.back() != 1 && place.strides.back() > 1) {
     place = builder.with_rows(value);
@@ -131,8 +131,8 @@ void build_attention(Builder& builder, const Node& node) {
              value = tensor(node, 2), output = node.output();
   const auto q = builder.with_rows(query), k = builder.with_rows(key),
              v = builder.with_rows(value);
-  const auto sizes = in_heads(builder.sizes(query), 1),
-             source = in_heads(builder.sizes(key), 1);
+  const auto sizes = in_heads(builder.values().sizes(query), 1),
+             source = in_heads(builder.values().sizes(key), 1);
   const auto scale = node.as<attr::attention>().scale;
   using Args = kernels::AttentionArgs;
   Args args{
@@ -151,18 +151,20 @@ void build_attention(Builder& builder, const Node& node) {
       // As a model spells it out: the softmax of nothing is NaN.
       .unseen_is_nan = node.as<attr::attention>().additive,
       .fill_where = node.as<attr::attention>().fill_where,
-      .dtype = kernel_type(builder.dtype(query))};
+      .dtype = kernel_type(builder.values().dtype(query))};
   Ref mask, keep, chosen;
   std::tie(chosen, args.chosen_strides) = read_scores(builder, node, kChosen);
   if (chosen) {
-    args.fill = rounded(builder.dtype(query), node.as<attr::attention>().fill);
+    args.fill =
+        rounded(builder.values().dtype(query), node.as<attr::attention>().fill);
   }
   std::tie(mask, args.mask_strides) = read_scores(builder, node, kMask);
-  if (mask && builder.dtype(tensor(node, kMask)) == c10::ScalarType::Bool) {
+  if (mask &&
+      builder.values().dtype(tensor(node, kMask)) == c10::ScalarType::Bool) {
     std::swap(mask, keep);
     args.keep_strides = args.mask_strides;
   } else if (mask) {
-    args.mask_dtype = kernel_type(builder.dtype(tensor(node, kMask)));
+    args.mask_dtype = kernel_type(builder.values().dtype(tensor(node, kMask)));
   }
   const auto to = builder.make_dense(output);
   args.out_strides = head_strides(to.strides);

@@ -9,13 +9,14 @@ namespace at::native::zendnn::plan {
 std::vector<Builder::Slice> Builder::slices_of(const Node& node) const {
   const auto whole = node.output();
   const bool stacks = node.op == Op::stack;
-  const auto dim = wrap(node.as<attr::cat>().dim, std::ssize(sizes(whole)));
+  const auto dim =
+      wrap(node.as<attr::cat>().dim, std::ssize(values_.sizes(whole)));
   std::vector<Slice> slices;
   int64_t offset = 0;
   bool aligned = dim == 1 && !stacks;
   for (const auto& operand : node.inputs) {
     slices.push_back({whole, dim, offset, stacks});
-    const auto width = stacks ? 1 : sizes(operand.index)[dim];
+    const auto width = stacks ? 1 : values_.sizes(operand.index)[dim];
     offset += width;
     aligned = aligned && width % channel_block() == 0;
   }
@@ -28,17 +29,17 @@ std::vector<Builder::Slice> Builder::slices_of(const Node& node) const {
 // A value that several concatenations read is made in the last of them: the
 // earlier ones then are slices of it (as in DenseNet).
 void Builder::find_slices() {
-  if (description_.without.contains("join_in_place")) {
+  if (values_.description().without.contains("join_in_place")) {
     return;
   }
-  for (const auto& node : nodes_) {
+  for (const auto& node : values_.nodes()) {
     if (node->op != Op::cat && node->op != Op::stack) {
       continue;
     }
     const auto slices = slices_of(*node);
     for (auto i = slices.size(); i-- > 0;) { // the first of equal parts stays
       const auto part = node->inputs[i].index;
-      if (values_[part].constant < 0) {
+      if (!values_.is_constant(part)) {
         slices_[part] = slices[i];
       }
     }
@@ -57,13 +58,15 @@ Place Builder::part_of(Place whole, int64_t value, const Slice& slice) const {
   auto& part = whole;
   if (part.blocked) {
     const auto strides = part.blocked->get_strides();
-    part.ref.offset +=
-        strides[1] * (slice.offset / channel_block()) * item_size(dtype(value));
+    part.ref.offset += strides[1] * (slice.offset / channel_block()) *
+                       item_size(values_.dtype(value));
     part.blocked = blocked_layout(
-        sizes(value), dtype(value), strides[0] / strides[1] * channel_block());
+        values_.sizes(value),
+        values_.dtype(value),
+        strides[0] / strides[1] * channel_block());
   } else {
-    part.ref.offset +=
-        part.strides[slice.dim] * slice.offset * item_size(dtype(value));
+    part.ref.offset += part.strides[slice.dim] * slice.offset *
+                       item_size(values_.dtype(value));
     if (slice.stacked) {
       part.strides.erase(part.strides.begin() + slice.dim);
     }
@@ -92,14 +95,15 @@ Place Builder::place_whole(const Slice& slice) {
 // Places the result of a concatenation, in a larger one that has a place.
 void Builder::place_in_outer(const Slice& slice) {
   const auto whole = slice.whole;
-  const auto& shape = sizes(whole);
+  const auto& shape = values_.sizes(whole);
   const bool spatial = (shape.size() == 4 || shape.size() == 5) &&
                        slice.dim == 1 && !slice.stacked;
   std::optional<memory::desc> layout; // unless it is row-major
   if (spatial && layout_ == Layout::channels_last) {
-    layout.emplace(shape, type_of(dtype(whole)), channels_last_strides(shape));
+    layout.emplace(
+        shape, type_of(values_.dtype(whole)), channels_last_strides(shape));
   } else if (spatial && layout_ == Layout::blocked && slice.aligned) {
-    layout = blocked_layout(shape, dtype(whole));
+    layout = blocked_layout(shape, values_.dtype(whole));
   }
   const auto outer = target(whole);
   if (outer &&
@@ -114,7 +118,7 @@ void Builder::place_in_outer(const Slice& slice) {
 
 // Whether two places are the same memory, and lay the value out alike.
 bool Builder::is_same(int64_t value, const Place& a, const Place& b) const {
-  const auto& shape = sizes(value);
+  const auto& shape = values_.sizes(value);
   return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
          a.blocked == b.blocked &&
          (a.blocked || meaningful_strides(shape, a.strides) ==
@@ -124,7 +128,7 @@ bool Builder::is_same(int64_t value, const Place& a, const Place& b) const {
 // Parts that lie side by side already, in a larger concatenation, need no copy.
 bool Builder::place_side_by_side(const Node& node) {
   const auto whole = node.output();
-  const auto& shape = sizes(whole);
+  const auto& shape = values_.sizes(whole);
   const auto slices = slices_of(node);
   auto joined = place(node.inputs[0].index);
   if (joined.blocked) {
@@ -136,7 +140,7 @@ bool Builder::place_side_by_side(const Node& node) {
     if (shape[0] > 1 && shape[1] > channels) {
       return false;
     }
-    joined.blocked = blocked_layout(shape, dtype(whole), channels);
+    joined.blocked = blocked_layout(shape, values_.dtype(whole), channels);
   }
   for (size_t i = 0; i < slices.size(); ++i) {
     const auto part = node.inputs[i].index;
@@ -150,8 +154,9 @@ bool Builder::place_side_by_side(const Node& node) {
 
 void Builder::concatenate(const Node& node) {
   const auto whole = node.output();
-  if (is_joined(whole) || (node.op == Op::cat && places_[whole].empty() &&
-                           place_side_by_side(node))) {
+  if (values_.is_joined(whole) ||
+      (node.op == Op::cat && places_[whole].empty() &&
+       place_side_by_side(node))) {
     return;
   }
   const auto slices = slices_of(node);

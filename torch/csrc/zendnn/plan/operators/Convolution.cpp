@@ -54,8 +54,8 @@ memory::desc weight_desc(const TensorSpec& weight, const Window& w) {
 
 // How images lie inside the region.
 memory::desc image_layout(const Builder& builder, int64_t value) {
-  const auto& sizes = builder.sizes(value);
-  const auto type = type_of(builder.dtype(value));
+  const auto& sizes = builder.values().sizes(value);
+  const auto type = type_of(builder.values().dtype(value));
   if (builder.layout() == Layout::channels_last) {
     return {sizes, type, channels_last_strides(sizes)};
   }
@@ -74,22 +74,24 @@ bool is_for_depthwise(const Implementation& implementation) {
 class Convolution : public Product {
  public:
   Convolution(Builder& builder, const Node& node)
-      : Product(builder, node, "convolution"), w_(window_of(builder, node)) {
+      : Product(builder, node, "convolution"),
+        w_(window_of(builder.values(), node)) {
     most_ = kCandidates;
     const auto input = tensor(node, 0), weight = tensor(node, 1);
     const auto& from = builder.place(input);
     // A layout of ZenDNN's own stays as it is.
     source_ = from.blocked ? *from.blocked : image_layout(builder, input);
-    weights_ = weight_desc(builder.spec(weight), w_);
+    weights_ = weight_desc(builder.values().spec(weight), w_);
     // ZenDNN computes most of these as a convolution's gradient, which adds the
     // bias one element at a time. In bfloat16, a step apart would round twice.
-    bias_apart_ = w_.transposed && w_.groups > 1 && has(node, 2) &&
-                  builder.dtype(node.output()) == c10::ScalarType::Float &&
-                  builder.dtype(tensor(node, 2)) == c10::ScalarType::Float;
+    bias_apart_ =
+        w_.transposed && w_.groups > 1 && has(node, 2) &&
+        builder.values().dtype(node.output()) == c10::ScalarType::Float &&
+        builder.values().dtype(tensor(node, 2)) == c10::ScalarType::Float;
     if (!bias_apart_) {
       set_bias();
     }
-    const auto& sizes = builder.sizes(weight);
+    const auto& sizes = builder.values().sizes(weight);
     depth_ = count(sizes) / (w_.transposed ? w_.groups * sizes[1] : sizes[0]);
     std::ostringstream text;
     text << ' ' << w_.stride << ' ' << w_.before << ' ' << w_.after << ' '
@@ -108,10 +110,10 @@ class Convolution : public Product {
   // A result whose layout is ZenDNN's choice takes that of an operand of its
   // size.
   std::optional<Seen> see(int64_t operand) override {
-    const auto& sizes = builder_.sizes(node_.output());
+    const auto& sizes = builder_.values().sizes(node_.output());
     const auto& place = builder_.place(operand);
     const bool open = result_.get_format_kind() == memory::format_kind::any;
-    if (builder_.sizes(operand) != sizes ||
+    if (builder_.values().sizes(operand) != sizes ||
         (!place.blocked && (open || overlaps(sizes, place.strides)))) {
       return see_broadcast(builder_, operand, sizes);
     }

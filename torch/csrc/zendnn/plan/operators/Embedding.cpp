@@ -112,24 +112,24 @@ void build_embedding_bags(Builder& builder, const Node& node) {
     };
     const auto offsets = optional(bag.offsets), weights = optional(bag.weights);
     const auto out = places[bag.output] = builder.make_rows(bag.output);
-    const auto &sizes = builder.sizes(bag.table),
-               &ids_sizes = builder.sizes(bag.ids),
-               &out_sizes = builder.sizes(bag.output);
+    const auto &sizes = builder.values().sizes(bag.table),
+               &ids_sizes = builder.values().sizes(bag.ids),
+               &out_sizes = builder.values().sizes(bag.output);
     parts.push_back(
         {{.rows = sizes[0],
           .dim = sizes[1],
           .row_stride = table.strides[0],
           .ids_stride = each ? 1 : ids.strides[0],
           .bag_size = each ? 0 : ids_sizes.back(),
-          .offset_type = offsets ? id_type(builder.dtype(bag.offsets))
+          .offset_type = offsets ? id_type(builder.values().dtype(bag.offsets))
                                  : kernels::IdType::int64,
           .last_offset = node.as<attr::embedding_bags>().last_offset,
           .ids_count = count(ids_sizes),
-          .id_type = id_type(builder.dtype(bag.ids)),
+          .id_type = id_type(builder.values().dtype(bag.ids)),
           .bags = count(out_sizes) / sizes[1],
           .out_stride = *row_stride(out_sizes, out.strides),
           .mode = mode,
-          .dtype = kernel_type(builder.dtype(bag.table))},
+          .dtype = kernel_type(builder.values().dtype(bag.table))},
          table.ref,
          ids.ref,
          offsets,

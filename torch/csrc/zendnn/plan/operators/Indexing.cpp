@@ -92,8 +92,8 @@ void infer_index(Values& values, const Node& node) {
 
 void build_index(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto& sizes = builder.sizes(input);
-  const auto& out = builder.sizes(output);
+  const auto& sizes = builder.values().sizes(input);
+  const auto& out = builder.values().sizes(output);
   const auto from = builder.strided(input);
   const bool along = node.op == Op::take_along;
   auto chosen = indices_of(node);
@@ -102,7 +102,7 @@ void build_index(Builder& builder, const Node& node) {
     chosen.first = wrap(node.as<attr::index>().dim, std::ssize(sizes));
     x_strides[chosen.first] = 0;
   } else {
-    middle = broadcast_sizes(builder, chosen);
+    middle = broadcast_sizes(builder.values(), chosen);
     const auto at = x_strides.begin() + chosen.first;
     x_strides.insert(
         x_strides.erase(at, at + std::ssize(chosen.values)), middle.size(), 0);
@@ -119,12 +119,12 @@ void build_index(Builder& builder, const Node& node) {
     const auto dim = chosen.first + std::ssize(parts);
     const auto place = places[value] = builder.strided(value);
     const auto own =
-        broadcast_strides(builder.sizes(value), place.strides, middle);
+        broadcast_strides(builder.values().sizes(value), place.strides, middle);
     Dims strides(out.size(), 0);
     std::copy(
         own.begin(), own.end(), strides.begin() + (along ? 0 : chosen.first));
     parts.push_back(
-        {{.type = index_type(builder.dtype(value)),
+        {{.type = index_type(builder.values().dtype(value)),
           .limit = sizes[dim],
           .step = from.strides[dim]},
          place.ref,
@@ -137,7 +137,7 @@ void build_index(Builder& builder, const Node& node) {
       .count = std::ssize(parts),
       .from_back = !along,
       .ndim = std::ssize(out),
-      .itemsize = item_size(builder.dtype(input))};
+      .itemsize = item_size(builder.values().dtype(input))};
   builder.add_kernel(
       node,
       name_of(node.op),
@@ -180,15 +180,15 @@ void infer_topk(Values& values, const Node& node) {
 // torch's own loop, since it decides which of equal elements come first.
 void build_topk(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto dim = wrap(node.as<attr::topk>().dim, std::ssize(sizes));
   const auto many = node.as<attr::topk>().k;
   const bool largest = node.as<attr::topk>().largest,
              sorted = node.as<attr::topk>().sorted;
   const auto inner = count(Dims(sizes.begin() + dim + 1, sizes.end()));
   const auto size = sizes[dim], lines = count(sizes) / size;
-  const bool wide = builder.dtype(input) == kFloat;
-  const auto bytes = item_size(builder.dtype(input));
+  const bool wide = builder.values().dtype(input) == kFloat;
+  const auto bytes = item_size(builder.values().dtype(input));
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(output);
   builder.add_kernel(node, "topk", {from.ref, to.ref}, [=](const Frame& frame) {

@@ -71,7 +71,7 @@ void infer_pair(Values& values, const Node& node) {
 
 void build_pair(Builder& builder, const Node& node) {
   const auto output = node.output();
-  const auto& sizes = builder.sizes(output);
+  const auto& sizes = builder.values().sizes(output);
   const auto a = broadcast_place(builder, tensor(node, 0), sizes),
              b = broadcast_place(builder, tensor(node, 1), sizes);
   const auto to = builder.make_dense(output);
@@ -83,7 +83,7 @@ void build_pair(Builder& builder, const Node& node) {
       kernels::pair,
       {.ndim = std::ssize(sizes),
        .algorithm = node.as<attr::pair>().algorithm,
-       .dtype = pair_type(builder.dtype(tensor(node, 0)))},
+       .dtype = pair_type(builder.values().dtype(tensor(node, 0)))},
       {{&Args::a, a.ref},
        {&Args::a_strides, a.strides},
        {&Args::b, b.ref},
@@ -108,7 +108,7 @@ void infer_cumsum(Values& values, const Node& node) {
 
 void build_cumsum(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto dim = wrap(node.as<attr::cumsum>().dim, std::ssize(sizes));
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(node.output());
@@ -121,7 +121,7 @@ void build_cumsum(Builder& builder, const Node& node) {
       {.outer = count(Dims(sizes.begin(), sizes.begin() + dim)),
        .dim = sizes[dim],
        .inner = count(Dims(sizes.begin() + dim + 1, sizes.end())),
-       .dtype = pair_type(builder.dtype(input))},
+       .dtype = pair_type(builder.values().dtype(input))},
       {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 
@@ -132,9 +132,9 @@ void infer_arange(Values& values, const Node& node) {
 
 void build_arange(Builder& builder, const Node& node) {
   const auto to = builder.make_dense(node.output());
-  const auto start = builder.unbound(node.inputs[0]);
-  const auto step = builder.number(node.inputs[2]);
-  const auto length = builder.sizes(node.output())[0];
+  const auto start = builder.values().unbound(node.inputs[0]);
+  const auto step = builder.values().number(node.inputs[2]);
+  const auto length = builder.values().sizes(node.output())[0];
   builder.add_kernel(node, "arange", {to.ref}, [=](const Frame& frame) {
     auto* const result = frame.at<int64_t>(to.ref);
     auto next = static_cast<uint64_t>(frame.value(start));
@@ -150,7 +150,7 @@ void infer_scalar(Values& values, const Node& node) {
 }
 
 void build_scalar(Builder& builder, const Node& node) {
-  const auto number = builder.unbound(node.inputs[0]);
+  const auto number = builder.values().unbound(node.inputs[0]);
   const auto to = builder.make_dense(node.output());
   builder.add_kernel(node, "scalar", {to.ref}, [=](const Frame& frame) {
     *frame.at<int64_t>(to.ref) = frame.value(number);
@@ -172,9 +172,9 @@ void build_full(Builder& builder, const Node& node) {
       value,
       place_number(
           builder,
-          builder.dtype(value),
+          builder.values().dtype(value),
           static_cast<float>(node.as<attr::full>().value),
-          builder.sizes(value).size()));
+          builder.values().sizes(value).size()));
 }
 
 } // namespace at::native::zendnn::plan

@@ -78,8 +78,8 @@ struct Matrices {
 
 // All rows of a tensor as one matrix.
 Matrices as_all_rows(Builder& builder, int64_t value) {
-  const auto& sizes = builder.sizes(value);
-  const auto dtype = builder.dtype(value);
+  const auto& sizes = builder.values().sizes(value);
+  const auto dtype = builder.values().dtype(value);
   const auto place = builder.strided(value);
   if (const auto row = row_stride(sizes, place.strides)) {
     return {as_rows(sizes, dtype, *row), place.ref};
@@ -121,7 +121,7 @@ std::vector<Run> runs_of(
 
 // The strides of an operand over the batch and its matrix.
 Dims strides_over(Builder& builder, int64_t value, const Dims& batch) {
-  const auto& sizes = builder.sizes(value);
+  const auto& sizes = builder.values().sizes(value);
   auto whole = batch;
   whole.insert(whole.end(), sizes.end() - 2, sizes.end());
   return broadcast_strides(sizes, builder.strided(value).strides, whole);
@@ -137,8 +137,8 @@ Matrices as_matrices(
     const std::vector<Run>& runs,
     bool Run::* repeated,
     bool joined) {
-  const auto& sizes = builder.sizes(value);
-  const auto dtype = builder.dtype(value);
+  const auto& sizes = builder.values().sizes(value);
+  const auto dtype = builder.values().dtype(value);
   auto strides = strides_over(builder, value, batch);
   Dims whole = batch;
   for (const auto& run : runs) {
@@ -207,8 +207,8 @@ class MatrixProduct : public Product {
 
   std::optional<memory::desc> describe_result(
       const std::optional<Place>& place) const override {
-    const auto& sizes = builder_.sizes(node_.output());
-    const auto type = type_of(builder_.dtype(node_.output()));
+    const auto& sizes = builder_.values().sizes(node_.output());
+    const auto type = type_of(builder_.values().dtype(node_.output()));
     if (!place) {
       return memory::desc(dims_, type, row_major_strides(dims_));
     }
@@ -226,9 +226,9 @@ class MatrixProduct : public Product {
   // One matrix for all, or as many as there are; one number or row stands for
   // all of a matrix.
   std::optional<Seen> see(int64_t operand) override {
-    const auto& sizes = builder_.sizes(operand);
-    const auto& result = builder_.sizes(node_.output());
-    const auto dtype = builder_.dtype(operand);
+    const auto& sizes = builder_.values().sizes(operand);
+    const auto& result = builder_.values().sizes(node_.output());
+    const auto dtype = builder_.values().dtype(operand);
     const auto strides = builder_.addressable_layout(operand).get_strides();
     if (const auto row = row_stride(sizes, strides);
         row && dims_.size() == 2 && sizes == result) {
@@ -297,11 +297,11 @@ class Linear : public MatrixProduct {
     source_ = rows.desc;
     source_ref_ = rows.ref;
     depth_ = source_.get_dims()[1];
-    dims_ = {source_.get_dims()[0], builder.sizes(weight)[0]};
-    const auto& steps = builder.strides(weight);
+    dims_ = {source_.get_dims()[0], builder.values().sizes(weight)[0]};
+    const auto& steps = builder.values().strides(weight);
     weights_ = memory::desc(
         {depth_, dims_[1]},
-        type_of(builder.dtype(input)),
+        type_of(builder.values().dtype(input)),
         Dims{steps[1], steps[0]});
     set_bias();
   }
@@ -317,7 +317,8 @@ class Linear : public MatrixProduct {
     const auto sizes = dims_of_product();
     const auto bytes = int64_t{sizes[0] <= kFewRows ? 2 : 8} << 20;
     const auto unit = kPanels * threads;
-    const auto column = depth_ * item_size(builder_.dtype(tensor(node_, 1)));
+    const auto column =
+        depth_ * item_size(builder_.values().dtype(tensor(node_, 1)));
     const auto shorter = [](int64_t part, int64_t whole) { // where that pays
       return part <= whole * 3 / 4 ? part : whole;
     };
@@ -475,10 +476,10 @@ class Matmul : public MatrixProduct {
       : MatrixProduct(builder, node, "matrix product") {
     most_ = 1;
     const auto left = tensor(node, 0), right = tensor(node, 1);
-    const auto& out = builder.sizes(node.output());
+    const auto& out = builder.values().sizes(node.output());
     const Dims batch(out.begin(), out.end() - 2);
     const auto one = [&](int64_t value) { // matrix
-      const auto& sizes = builder.sizes(value);
+      const auto& sizes = builder.values().sizes(value);
       return sizes.back() * sizes.end()[-2];
     };
     const auto runs = runs_of(

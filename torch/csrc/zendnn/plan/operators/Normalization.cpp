@@ -23,14 +23,15 @@ struct Site {
 // channels lie side by side.
 std::optional<Site>
 site_of(const Builder& builder, int64_t value, const Place& place) {
-  const auto& sizes = builder.sizes(value);
+  const auto& sizes = builder.values().sizes(value);
   if (place.blocked) {
     if (sizes.size() < 3) {
       return std::nullopt;
     }
     const auto strides = place.blocked->get_strides();
     const auto whole = strides[0] / strides[1] * channel_block();
-    return *place.blocked == blocked_layout(sizes, builder.dtype(value), whole)
+    return *place.blocked ==
+                   blocked_layout(sizes, builder.values().dtype(value), whole)
                ? std::optional(
                      Site{place, ChannelLayout::blocks, strides[0], strides[1]})
                : std::nullopt;
@@ -84,7 +85,7 @@ Args args_of(
     const Site& from,
     const Site& to) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   Args args;
   args.batch = sizes[0];
   args.pixels = count(sizes) / (sizes[0] * sizes[1]);
@@ -92,7 +93,7 @@ Args args_of(
   args.out_batch_stride = to.batch;
   args.x_stride = from.step;
   args.out_stride = to.step;
-  args.dtype = kernel_type(builder.dtype(input));
+  args.dtype = kernel_type(builder.values().dtype(input));
   return args;
 }
 
@@ -123,7 +124,7 @@ void check_factors(const Values& values, const Node& node, int64_t elements) {
 // The dtype of weight and bias; without them, that of the input.
 kernels::DType factor_type(const Builder& builder, const Node& node) {
   const auto factor = has(node, 1) ? 1 : has(node, 2) ? 2 : 0;
-  return kernel_type(builder.dtype(tensor(node, factor)));
+  return kernel_type(builder.values().dtype(tensor(node, factor)));
 }
 
 // How many elements are normalised together.
@@ -163,7 +164,7 @@ void infer_layer_norm(Values& values, const Node& node) {
 
 void build_layer_norm(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto columns = columns_of(builder, node);
+  const auto columns = columns_of(builder.values(), node);
   const auto from = builder.dense(input);
   const auto weight = dense_or_none(builder, node, 1),
              bias = dense_or_none(builder, node, 2),
@@ -177,10 +178,10 @@ void build_layer_norm(Builder& builder, const Node& node) {
       node,
       residual ? name_of(node.op) + " with residual" : name_of(node.op),
       norm_kernel(node.op),
-      {.rows = count(builder.sizes(input)) / columns,
+      {.rows = count(builder.values().sizes(input)) / columns,
        .cols = columns,
        .eps = static_cast<float>(node.as<attr::layer_norm>().eps),
-       .dtype = kernel_type(builder.dtype(input)),
+       .dtype = kernel_type(builder.values().dtype(input)),
        .weight_dtype = factor_type(builder, node)},
       {{&Args::x, from.ref},
        {&Args::residual, residual},
@@ -207,7 +208,7 @@ void build_group_norm(Builder& builder, const Node& node) {
   auto args = args_of<Args>(builder, node, from, to);
   args.groups = node.as<attr::group_norm>().groups;
   args.eps = static_cast<float>(node.as<attr::group_norm>().eps);
-  args.channels = builder.sizes(tensor(node, 0))[1] / args.groups;
+  args.channels = builder.values().sizes(tensor(node, 0))[1] / args.groups;
   args.channels_last = from.layout == ChannelLayout::last;
   args.weight_dtype = factor_type(builder, node);
   add_kernel(
@@ -241,7 +242,7 @@ void build_batch_norm(Builder& builder, const Node& node) {
   const auto to = write_channels(builder, node, from);
   using Args = kernels::BatchNormArgs;
   auto args = args_of<Args>(builder, node, from, to);
-  args.channels = builder.sizes(tensor(node, 0))[1];
+  args.channels = builder.values().sizes(tensor(node, 0))[1];
   args.eps = static_cast<float>(node.as<attr::batch_norm>().eps);
   args.weight_dtype = kernels::DType::float32;
   args.layout = from.layout;

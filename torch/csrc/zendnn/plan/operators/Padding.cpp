@@ -39,15 +39,15 @@ void infer_pad(Values& values, const Node& node) {
 
 void build_pad(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto pads = pads_of(builder, node);
-  if (builder.sizes(input) == builder.sizes(output)) {
+  const auto pads = pads_of(builder.values(), node);
+  if (builder.values().sizes(input) == builder.values().sizes(output)) {
     builder.set_place(output, builder.place(input));
     return;
   }
   const auto from = builder.strided(input);
   const auto to = builder.make_dense(output);
-  const auto& sizes = builder.sizes(input);
-  const auto dtype = builder.dtype(input);
+  const auto& sizes = builder.values().sizes(input);
+  const auto dtype = builder.values().dtype(input);
   const auto bytes = item_size(dtype);
   auto inner = to;
   for (size_t i = 0; i < pads.size(); i += 2) {
@@ -59,7 +59,7 @@ void build_pad(Builder& builder, const Node& node) {
       builder,
       node,
       "pad",
-      {{builder.sizes(output), bytes, around, to},
+      {{builder.values().sizes(output), bytes, around, to},
        {sizes, bytes, from, inner}});
 }
 
@@ -73,7 +73,7 @@ void infer_roll(Values& values, const Node& node) {
 
 void build_roll(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto rank = std::ssize(sizes);
   const auto shifts = node.as<attr::roll>().shifts,
              dims = node.as<attr::roll>().dims;
@@ -85,7 +85,7 @@ void build_roll(Builder& builder, const Node& node) {
   }
   const auto from = builder.strided(input);
   const auto to = builder.make_dense(output);
-  const auto bytes = item_size(builder.dtype(input));
+  const auto bytes = item_size(builder.values().dtype(input));
   // What moves on within a dimension and what wraps around to its start are
   // copied apart.
   std::vector<Copy> parts{{sizes, bytes, from, to}};
@@ -120,7 +120,7 @@ void infer_triangle(Values& values, const Node& node) {
 
 void build_triangle(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto from = builder.dense(input);
   const auto to = builder.make_over(output, input, from);
   const auto rows = sizes.end()[-2], cols = sizes.back();
@@ -135,7 +135,7 @@ void build_triangle(Builder& builder, const Node& node) {
        .cols = cols,
        .diagonal = node.as<attr::triangle>().diagonal,
        .upper = node.op == Op::triu,
-       .itemsize = item_size(builder.dtype(input))},
+       .itemsize = item_size(builder.values().dtype(input))},
       {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 

@@ -42,11 +42,11 @@ void add_kernel_of_pairs(
     double flops = 0) {
   const auto rows = builder.dense(tensor(node, 1)).ref,
              columns = builder.dense(tensor(node, 2)).ref;
-  const auto& sizes = builder.sizes(node.output());
+  const auto& sizes = builder.values().sizes(node.output());
   const auto to = builder.make_rows(node.output());
   args.pairs = sizes.back();
   args.out_stride = *row_stride(sizes, to.strides);
-  args.dtype = kernel_type(builder.dtype(node.output()));
+  args.dtype = kernel_type(builder.values().dtype(node.output()));
   // Constants may share their memory with a module, which may write to it: the
   // kernel checks indices again.
   add_kernel(
@@ -79,7 +79,7 @@ void infer_gather_pairs(Values& values, const Node& node) {
 
 void build_gather_pairs(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto from = builder.strided(input);
   const auto rank = sizes.size();
   kernels::GatherPairsArgs args;
@@ -108,7 +108,7 @@ void infer_pairwise_dot(Values& values, const Node& node) {
 
 void build_pairwise_dot(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto from = builder.with_rows(input);
   kernels::PairwiseDotArgs args;
   args.batch_stride = from.strides[0];
@@ -122,8 +122,8 @@ void build_pairwise_dot(Builder& builder, const Node& node) {
       from.ref,
       args,
       kernels::pairwise_dot,
-      2.0 *
-          static_cast<double>(count(builder.sizes(node.output())) * args.dim));
+      2.0 * static_cast<double>(
+                count(builder.values().sizes(node.output())) * args.dim));
 }
 
 } // namespace at::native::zendnn::plan

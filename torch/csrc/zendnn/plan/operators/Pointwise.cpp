@@ -84,9 +84,9 @@ Convert conversion(c10::ScalarType from, c10::ScalarType to) {
 // anew, in the layout that such an operand has.
 void place_binary(Builder& builder, const Node& node) {
   const auto output = node.output();
-  const auto& out_sizes = builder.sizes(output);
+  const auto& out_sizes = builder.values().sizes(output);
   for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
-    if (builder.sizes(value) != out_sizes) {
+    if (builder.values().sizes(value) != out_sizes) {
       continue;
     }
     const auto place = builder.place(value);
@@ -99,7 +99,7 @@ void place_binary(Builder& builder, const Node& node) {
   }
   for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
     const auto place = builder.strided(value);
-    if (builder.sizes(value) == out_sizes &&
+    if (builder.values().sizes(value) == out_sizes &&
         is_row_major(out_sizes, place.strides) &&
         builder.reuse(output, value, place)) {
       return;
@@ -171,7 +171,7 @@ Described see_in_blocks(
     int64_t value,
     const Dims& result,
     const Place& to) {
-  if (builder.sizes(value) == result) {
+  if (builder.values().sizes(value) == result) {
     return {*to.blocked, builder.in_layout(value, *to.blocked)};
   }
   const auto seen = see_broadcast(builder, value, result);
@@ -185,7 +185,7 @@ Described see_in_blocks(
 
 // A place of the value, for steps that go through elements.
 Pointwise::At at(Builder& builder, int64_t value, const Place& place) {
-  return {place.ref, place.strides, builder.spec(value)};
+  return {place.ref, place.strides, builder.values().spec(value)};
 }
 
 // The function as an instruction that makes `out` of `from`.
@@ -214,9 +214,9 @@ void add_binary_kernel(
     int64_t result,
     const Place& to,
     const PostOp* function) {
-  const auto dtype = builder.dtype(result);
+  const auto dtype = builder.values().dtype(result);
   Pointwise chain{
-      .sizes = builder.sizes(result),
+      .sizes = builder.values().sizes(result),
       .places = {at(builder, result, to), a, b},
       .instructions = {
           {.kind = kernels::Instruction::Kind::combination,
@@ -320,9 +320,9 @@ void add_eltwise(
       node,
       zendnn_eltwise,
       "eltwise " + name_of(function.function),
-      {.sizes = builder.sizes(value),
+      {.sizes = builder.values().sizes(value),
        .places = {at(builder, value, to), at(builder, value, from)},
-       .instructions = {apply(function, builder.dtype(value), 1, 0)}});
+       .instructions = {apply(function, builder.values().dtype(value), 1, 0)}});
 }
 
 void add_binary(
@@ -334,7 +334,7 @@ void add_binary(
     int64_t result,
     const PostOp* function) {
   const auto to = builder.place(result);
-  const auto& sizes = builder.sizes(result);
+  const auto& sizes = builder.values().sizes(result);
   if (to.blocked) {
     const auto left = see_in_blocks(builder, a, sizes, to),
                right = see_in_blocks(builder, b, sizes, to);
@@ -353,7 +353,7 @@ void add_to_channels(
     int64_t vector,
     int64_t result) {
   const auto to = builder.place(result);
-  const auto& sizes = builder.sizes(result);
+  const auto& sizes = builder.values().sizes(result);
   auto from = builder.dense(vector);
   if (to.blocked) {
     const auto desc =
@@ -386,7 +386,8 @@ void build_eltwise(Builder& builder, const Node& node) {
   auto from = builder.place(input);
   if (from.blocked && has_primitive(node.as<attr::eltwise>().algorithm)) {
     from = builder.solid_blocks(input);
-  } else if (from.blocked || !is_dense(builder.sizes(input), from.strides)) {
+  } else if (
+      from.blocked || !is_dense(builder.values().sizes(input), from.strides)) {
     from = builder.dense(input);
   }
   auto to = from;
@@ -455,7 +456,7 @@ Place place_for_prelu(Builder& builder, int64_t input) {
     return known;
   }
   const auto from = builder.addressable(input);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto strides = meaningful_strides(sizes, from.strides);
   const bool is_usual =
       is_row_major(sizes, strides) || !is_dense(sizes, strides) ||
@@ -469,7 +470,9 @@ void build_prelu(Builder& builder, const Node& node) {
   const auto from = place_for_prelu(builder, input);
   const auto layout = builder.describe(input, from);
   const auto slope_layout = channel_vector(
-      count(builder.sizes(slope)), type_of(builder.dtype(slope)), layout);
+      count(builder.values().sizes(slope)),
+      type_of(builder.values().dtype(slope)),
+      layout);
   const ::zendnn::prelu_forward::primitive_desc desc(
       adeep::engine::cpu_engine(),
       ::zendnn::prop_kind::forward_inference,
@@ -510,14 +513,14 @@ void infer_where(Values& values, const Node& node) {
 
 void build_where(Builder& builder, const Node& node) {
   const auto output = node.output();
-  const auto& sizes = builder.sizes(output);
+  const auto& sizes = builder.values().sizes(output);
   const auto operand = [&](size_t index) -> Pointwise::At {
     if (has(node, index)) {
       const auto value = tensor(node, index);
       return at(builder, value, broadcast_place(builder, value, sizes));
     }
     const auto number = static_cast<float>(node.as<attr::where>().value);
-    const auto dtype = builder.dtype(output);
+    const auto dtype = builder.values().dtype(output);
     const auto place = place_number(builder, dtype, number, sizes.size());
     return {place.ref, place.strides, {.dtype = dtype}};
   };
@@ -531,7 +534,7 @@ void build_where(Builder& builder, const Node& node) {
        .places = {to, condition, x, y},
        .instructions = {
            {.kind = kernels::Instruction::Kind::choice,
-            .dtype = kernel_type(builder.dtype(output)),
+            .dtype = kernel_type(builder.values().dtype(output)),
             .a = 1,
             .b = 2,
             .c = 3,
@@ -558,7 +561,8 @@ void infer_to(Values& values, const Node& node) {
 
 void build_to(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto from_type = builder.dtype(input), to_type = builder.dtype(output);
+  const auto from_type = builder.values().dtype(input),
+             to_type = builder.values().dtype(output);
   if (from_type == to_type) {
     builder.set_place(output, builder.place(input));
     return;
@@ -574,7 +578,7 @@ void build_to(Builder& builder, const Node& node) {
         node,
         name,
         kernel,
-        {.size = count(builder.sizes(input))},
+        {.size = count(builder.values().sizes(input))},
         {{&Args::src, from.ref}, {&Args::dst, to.ref}});
     return;
   }
@@ -582,7 +586,7 @@ void build_to(Builder& builder, const Node& node) {
       node,
       row_of(node.op).kind,
       name,
-      {.sizes = builder.sizes(input),
+      {.sizes = builder.values().sizes(input),
        .places = {at(builder, output, to), at(builder, input, from)},
        .instructions = {
            {.kind = kernels::Instruction::Kind::conversion,

@@ -31,7 +31,7 @@ Place read_solid(Builder& builder, int64_t value) {
     return builder.solid_blocks(value);
   }
   const auto place = builder.addressable(value);
-  if (is_dense(builder.sizes(value), place.strides)) {
+  if (is_dense(builder.values().sizes(value), place.strides)) {
     return place;
   }
   const auto layout = layout_like(builder, value, place);
@@ -147,7 +147,7 @@ void add_sum(
     Args args,
     const Place& from,
     const Dims& kept) {
-  const auto& sizes = builder.sizes(tensor(node, 0));
+  const auto& sizes = builder.values().sizes(tensor(node, 0));
   const auto to = builder.make_dense(node.output());
   args.ndim = std::ssize(sizes);
   add_kernel(
@@ -176,14 +176,14 @@ void add_float_sum(
     const Dims& kept) {
   const auto input = tensor(node, 0);
   const auto summed =
-      static_cast<double>(count(builder.sizes(input)) / count(kept));
+      static_cast<double>(count(builder.values().sizes(input)) / count(kept));
   add_sum<kernels::SumArgs>(
       builder,
       node,
       averages ? "mean" : "sum",
       kernels::reduce_sum,
       {.scale = averages ? 1 / summed : 1,
-       .dtype = kernel_type(builder.dtype(input))},
+       .dtype = kernel_type(builder.values().dtype(input))},
       from,
       kept);
 }
@@ -194,13 +194,13 @@ bool is_mean_of_images(
     const Node& node,
     const Pooling& p,
     const Place& from) {
-  const auto& in = builder.sizes(tensor(node, 0));
+  const auto& in = builder.values().sizes(tensor(node, 0));
   const auto is_zero = [](int64_t size) { return size == 0; };
   return p.kind != algorithm::pooling_max && !from.blocked &&
          is_row_major(in, from.strides) &&
          p.kernel == Dims(in.begin() + 2, in.end()) &&
          std::all_of(p.before.begin(), p.before.end(), is_zero) &&
-         count(builder.sizes(node.output())) == in[0] * in[1];
+         count(builder.values().sizes(node.output())) == in[0] * in[1];
 }
 
 // Adds our kernel for row-major images and signals; returns whether it takes
@@ -211,8 +211,8 @@ bool pool_planes(
     const Pooling& p,
     const Place& from) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto& in = builder.sizes(input);
-  const auto windows = p.over(in, builder.sizes(output));
+  const auto& in = builder.values().sizes(input);
+  const auto windows = p.over(in, builder.values().sizes(output));
   const bool dilated = windows.dilation_down > 1 || windows.dilation_across > 1;
   const bool padded = windows.pad_top > 0 || windows.pad_left > 0;
   const bool is_max = p.kind == algorithm::pooling_max;
@@ -222,7 +222,7 @@ bool pool_planes(
   }
   const auto to = builder.make_dense(output);
   const auto planes = in[0] * in[1];
-  const auto dtype = kernel_type(builder.dtype(input));
+  const auto dtype = kernel_type(builder.values().dtype(input));
   if (is_max) {
     using Args = kernels::MaxPoolArgs;
     add_kernel(
@@ -276,7 +276,7 @@ void infer_softmax(Values& values, const Node& node) {
 
 void build_softmax(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto rank = std::ssize(sizes);
   const auto dim = wrap(node.as<attr::softmax>().dim, rank);
   const auto from = builder.dense(input);
@@ -291,8 +291,8 @@ void build_softmax(Builder& builder, const Node& node) {
        .dim = sizes[dim],
        .inner = product(sizes, dim + 1, rank),
        .log = node.as<attr::softmax>().log,
-       .flush = builder.is_only_read_by(output, Op::matmul),
-       .dtype = kernel_type(builder.dtype(input))},
+       .flush = builder.values().is_only_read_by(output, Op::matmul),
+       .dtype = kernel_type(builder.values().dtype(input))},
       {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 
@@ -324,10 +324,10 @@ void infer_pool(Values& values, const Node& node) {
 }
 
 void build_pool(Builder& builder, const Node& node) {
-  auto p = pooling_of(builder, node);
+  auto p = pooling_of(builder.values(), node);
   const auto input = tensor(node, 0), output = node.output();
-  const auto& in = builder.sizes(input);
-  const auto& out = builder.sizes(output);
+  const auto& in = builder.values().sizes(input);
+  const auto& out = builder.values().sizes(output);
   bool beyond = false, padded = false;
   for (size_t i = 0; i < p.kernel.size(); ++i) {
     if (out[2 + i] == 1 && p.dilation[i] == 1) { // nothing counts beyond
@@ -429,12 +429,14 @@ void infer_reduce(Values& values, const Node& node) {
 void build_reduce(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto kept = reduced_sizes(
-      builder.sizes(input), node.as<attr::reduce>().dims, /*keep=*/true);
+      builder.values().sizes(input),
+      node.as<attr::reduce>().dims,
+      /*keep=*/true);
   const auto from = builder.strided(input);
-  if (builder.dtype(node.output()) != c10::ScalarType::Long) {
+  if (builder.values().dtype(node.output()) != c10::ScalarType::Long) {
     return add_float_sum(builder, node, node.op == Op::mean, from, kept);
   }
-  const bool boolean = builder.dtype(input) == c10::ScalarType::Bool;
+  const bool boolean = builder.values().dtype(input) == c10::ScalarType::Bool;
   add_sum<kernels::IntegerSumArgs>(
       builder,
       node,
@@ -465,9 +467,10 @@ void infer_along(Values& values, const Node& node) {
 
 void build_along(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = builder.values().sizes(input);
   const auto [first, last] = run_along(node, sizes);
-  const auto of_integers = integer_kernel(node.op, builder.dtype(input));
+  const auto of_integers =
+      integer_kernel(node.op, builder.values().dtype(input));
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(node.output());
   using Args = kernels::AlongArgs;
@@ -476,7 +479,7 @@ void build_along(Builder& builder, const Node& node) {
       .dim = product(sizes, first, last),
       .inner = product(sizes, last, std::ssize(sizes))};
   if (of_integers == nullptr) {
-    args.dtype = kernel_type(builder.dtype(input));
+    args.dtype = kernel_type(builder.values().dtype(input));
   }
   add_kernel(
       builder,

@@ -76,9 +76,9 @@ void infer_resample(Values& values, const Node& node) {
 
 void build_resample(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto in = as_image(builder.sizes(input)),
-             out = as_image(builder.sizes(output));
-  const bool is_signal = builder.sizes(output).size() == 3;
+  const auto in = as_image(builder.values().sizes(input)),
+             out = as_image(builder.values().sizes(output));
+  const bool is_signal = builder.values().sizes(output).size() == 3;
   auto from = builder.strided(input);
   const auto seen = strides_of(from);
   if (seen.pixel != 1 && (is_signal || (seen.channel != 1 && in[1] != 1))) {
@@ -95,10 +95,10 @@ void build_resample(Builder& builder, const Node& node) {
   } else {
     to = builder.make(
         output,
-        by_rows ? builder.row_major(output)
+        by_rows ? builder.values().row_major(output)
                 : memory::desc(
                       out,
-                      type_of(builder.dtype(output)),
+                      type_of(builder.values().dtype(output)),
                       channels_last_strides(out)));
   }
   const auto across = node.as<attr::resample>().algorithm;
@@ -132,7 +132,7 @@ void build_resample(Builder& builder, const Node& node) {
        .channels = in[1],
        .out_height = out[2],
        .out_width = out[3],
-       .dtype = kernel_type(builder.dtype(input))},
+       .dtype = kernel_type(builder.values().dtype(input))},
       {{&Args::x, from.ref},
        {&Args::out, to.ref},
        {&Args::rows, rows},

@@ -42,12 +42,12 @@ void infer_rope(Values& values, const Node& node) {
 
 void build_rope(Builder& builder, const Node& node) {
   const auto output = node.output();
-  const auto& sizes = builder.sizes(output);
+  const auto& sizes = builder.values().sizes(output);
   const auto rows_of = [&](size_t index) {
     const auto value = tensor(node, index);
     auto place = builder.with_rows(value);
     place.strides =
-        broadcast_strides(builder.sizes(value), place.strides, sizes);
+        broadcast_strides(builder.values().sizes(value), place.strides, sizes);
     return place;
   };
   const auto x = rows_of(0), cos = rows_of(1), sin = rows_of(2);
@@ -59,9 +59,9 @@ void build_rope(Builder& builder, const Node& node) {
       "rope",
       kernels::rope,
       {.ndim = std::ssize(sizes),
-       .rotary = builder.sizes(tensor(node, 1)).back(),
+       .rotary = builder.values().sizes(tensor(node, 1)).back(),
        .interleaved = node.as<attr::rope>().interleaved,
-       .dtype = kernel_type(builder.dtype(output))},
+       .dtype = kernel_type(builder.values().dtype(output))},
       {{&Args::x, x.ref},
        {&Args::x_strides, x.strides},
        {&Args::cos, cos.ref},

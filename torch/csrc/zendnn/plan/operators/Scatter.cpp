@@ -86,8 +86,8 @@ void infer_scatter(Values& values, const Node& node) {
 void build_scatter(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), indices = tensor(node, 1),
              value = tensor(node, 2), output = node.output();
-  const auto& sizes = builder.sizes(input);
-  const auto bytes = item_size(builder.dtype(input));
+  const auto& sizes = builder.values().sizes(input);
+  const auto bytes = item_size(builder.values().dtype(input));
   const auto dim = wrap(node.as<attr::scatter>().dim, std::ssize(sizes));
   const auto chosen = builder.strided(indices);
   auto from = builder.strided(value);
@@ -101,7 +101,7 @@ void build_scatter(Builder& builder, const Node& node) {
       node,
       {{input, x}, {indices, chosen}, {value, from}, {output, to}});
   from.strides.resize(sizes.size()); // a number repeats
-  auto lines = builder.sizes(indices);
+  auto lines = builder.values().sizes(indices);
   const auto many = std::exchange(lines[dim], 1);
   using Args = kernels::ScatterArgs;
   add_kernel(
@@ -116,7 +116,7 @@ void build_scatter(Builder& builder, const Node& node) {
        .out_step = to.strides[dim],
        .limit = sizes[dim],
        .itemsize = bytes,
-       .mode = scatter_mode(node, builder.dtype(input))},
+       .mode = scatter_mode(node, builder.values().dtype(input))},
       {{&Args::indices, chosen.ref},
        {&Args::value, from.ref},
        {&Args::out, to.ref},
@@ -155,23 +155,25 @@ void infer_slice_scatter(Values& values, const Node& node) {
 void build_slice_scatter(Builder& builder, const Node& node) {
   const auto whole = tensor(node, 0), value = tensor(node, 1),
              output = node.output();
-  const auto& sizes = builder.sizes(whole);
-  if (builder.sizes(value) == sizes) {
+  const auto& sizes = builder.values().sizes(whole);
+  if (builder.values().sizes(value) == sizes) {
     builder.set_place(output, builder.place(value));
     return;
   }
-  const auto bytes = item_size(builder.dtype(whole));
-  const auto dim = wrap(builder.number(node.inputs[2]), std::ssize(sizes));
+  const auto bytes = item_size(builder.values().dtype(whole));
+  const auto dim =
+      wrap(builder.values().number(node.inputs[2]), std::ssize(sizes));
   const auto from = builder.addressable(whole), part = builder.strided(value);
   const bool in_place = builder.reuse(output, whole, from);
   const auto to = in_place ? from : builder.make_dense(output);
-  const auto slice = make_view(builder, replaced_slice(node), to.strides);
+  const auto slice =
+      make_view(builder.values(), replaced_slice(node), to.strides);
   std::vector<Copy> copies;
   if (!in_place) {
     copies = copies_around({sizes, bytes, from, to}, dim, slice);
   }
   copies.push_back(
-      {builder.sizes(value),
+      {builder.values().sizes(value),
        bytes,
        part,
        {.ref = builder.moved(to.ref, slice.offset), .strides = slice.strides}});

@@ -33,7 +33,7 @@ Place source_of(Builder& builder, const Node& node, const Place& to) {
   if (builder.may_overlap(value, builder.strided(value), tensor(node, 1), to)) {
     refuse("a write of what it overwrites");
   }
-  return broadcast_place(builder, value, written_sizes(builder, node));
+  return broadcast_place(builder, value, written_sizes(builder.values(), node));
 }
 
 // The whole, whose memory stays where it is, and the target in it.
@@ -41,7 +41,7 @@ std::pair<Place, Place> places_of(Builder& builder, const Node& node) {
   const auto whole = tensor(node, 0), target = tensor(node, 1);
   const auto own = builder.own_memory(whole);
   const auto to = builder.place_in(target, own.ref);
-  if (!to || overlaps(builder.sizes(target), to->strides)) {
+  if (!to || overlaps(builder.values().sizes(target), to->strides)) {
     refuse("a write into a copy, or to several elements in one place");
   }
   return {own, *to};
@@ -141,17 +141,17 @@ void infer_write(Values& values, const Node& node) {
 void build_write(Builder& builder, const Node& node) {
   const auto [own, to] = places_of(builder, node);
   const auto from = source_of(builder, node, to);
-  const auto bytes = item_size(builder.dtype(tensor(node, 0)));
+  const auto bytes = item_size(builder.values().dtype(tensor(node, 0)));
   builder.set_place(node.output(), own);
   if (!has(node, 3)) {
-    builder.copy_as(written_sizes(builder, node), bytes, from, to);
+    builder.copy_as(written_sizes(builder.values(), node), bytes, from, to);
     return;
   }
   const auto rows = builder.dense(tensor(node, 3));
-  const auto& target = builder.sizes(tensor(node, 1));
+  const auto& target = builder.values().sizes(tensor(node, 1));
   const auto dim =
       wrap(node.as<attr::write>().dim, static_cast<int64_t>(target.size()));
-  auto sizes = written_sizes(builder, node);
+  auto sizes = written_sizes(builder.values(), node);
   check_copied(bytes);
   builder.add_kernel(
       node,

@@ -307,10 +307,10 @@ void build_view(Builder& builder, const Node& node) {
     return;
   }
   auto from = builder.strided(input);
-  auto view = make_view(builder, node, from.strides);
+  auto view = make_view(builder.values(), node, from.strides);
   if (view.copied) {
     from = builder.dense(input);
-    view = make_view(builder, node, from.strides);
+    view = make_view(builder.values(), node, from.strides);
   }
   builder.set_place(
       output,
@@ -335,8 +335,8 @@ void build_split(Builder& builder, const Node& node) {
   const auto dim = wrap(node.as<attr::split>().dim, std::ssize(from.strides));
   for (const auto output : node.outputs) {
     builder.set_place(output, from);
-    from.ref.offset += builder.sizes(output)[dim] * from.strides[dim] *
-                       item_size(builder.dtype(input));
+    from.ref.offset += builder.values().sizes(output)[dim] * from.strides[dim] *
+                       item_size(builder.values().dtype(input));
   }
 }
 

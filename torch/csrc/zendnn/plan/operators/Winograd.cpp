@@ -35,7 +35,7 @@ bool suits(
     const memory::desc& result) {
   const Dims ones(2, 1);
   const auto is_float = [&](int64_t value) {
-    return builder.dtype(value) == c10::ScalarType::Float;
+    return builder.values().dtype(value) == c10::ScalarType::Float;
   };
   return builder.layout() == Layout::channels_last && !w.transposed &&
          w.groups == 1 && w.kernel == Dims(2, 3) && w.stride == ones &&
@@ -58,9 +58,10 @@ void add_winograd(
     return;
   }
   const auto& result = found[0].result;
-  const auto& in = builder.sizes(tensor(node, 0));
-  const auto& out = builder.sizes(node.output());
-  const auto unpacked = winograd_weights(*builder.constant(tensor(node, 1)));
+  const auto& in = builder.values().sizes(tensor(node, 0));
+  const auto& out = builder.values().sizes(node.output());
+  const auto unpacked =
+      winograd_weights(*builder.values().constant(tensor(node, 1)));
   kernels::WinogradArgs args{
       .unpacked = unpacked,
       .x_strides = image_strides(channels_last_strides(in)),
@@ -117,7 +118,7 @@ void add_winograd(
             kernels::winograd(call);
           },
       .pack =
-          [unpacked, pin = builder.pin(tensor(node, 1))](void* to) {
+          [unpacked, pin = builder.values().pin(tensor(node, 1))](void* to) {
             auto packing = unpacked;
             packing.packed = static_cast<float*>(to);
             kernels::winograd_pack(packing);

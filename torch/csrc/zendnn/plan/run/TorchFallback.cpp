@@ -98,7 +98,7 @@ struct View {
 // As torch would have it: how a tensor lies decides which kernel torch takes,
 // and so how it rounds.
 Place as_in_torch(Builder& builder, int64_t value) {
-  const auto& spec = builder.spec(value);
+  const auto& spec = builder.values().spec(value);
   if (lies_channels_last(spec)) {
     return {
         .ref = builder.in_layout(value, layout_of(spec)),
@@ -187,7 +187,7 @@ void build_by_torch(Builder& builder, const Node& node) {
   std::map<int64_t, Place> places;
   std::vector<Ref> touched;
   for (const auto& operand : node.inputs) {
-    if (is_tensor(builder, operand)) {
+    if (is_tensor(builder.values(), operand)) {
       const auto value = operand.index;
       places[value] = as_in_torch(builder, value);
       touched.push_back(places[value].ref);
@@ -210,13 +210,13 @@ std::function<void(const Frame&)> step_in_torch(
     const auto& place = places.at(value);
     return View{
         place.ref,
-        {.sizes = builder.sizes(value),
+        {.sizes = builder.values().sizes(value),
          .strides = place.strides,
-         .dtype = builder.dtype(value)}};
+         .dtype = builder.values().dtype(value)}};
   };
   std::vector<std::pair<size_t, View>> operands;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (is_tensor(builder, node.inputs[i])) {
+    if (is_tensor(builder.values(), node.inputs[i])) {
       operands.emplace_back(i, view_of(node.inputs[i].index));
     }
   }
@@ -229,7 +229,7 @@ std::function<void(const Frame&)> step_in_torch(
   return [node,
           operands,
           results,
-          numbers = operands_of(builder, node, [](int64_t) {
+          numbers = operands_of(builder.values(), node, [](int64_t) {
             return Tensor();
           })](const Frame& frame) {
     const BelowEverything below;
