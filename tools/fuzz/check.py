@@ -148,12 +148,15 @@ class _Exported:
     """What torch.export makes of a module, for the sizes of the inputs.
 
     A functional program holds a new tensor for each write, as the one that plans are made of does.
+    Like torch's own table of decompositions, it takes ``type_as`` apart, which may return its
+    operand. What computes a tensor for its dtype alone is dropped then, with the errors of that.
     """
 
     def __init__(self, module: torch.nn.Module, inputs: Inputs, functional: bool = False) -> None:
         self.program = torch.export.export(module, tuple(_copies(inputs)))
         if functional:
-            self.program = self.program.run_decompositions({})
+            apart = {torch.ops.aten.type_as.default: lambda x, other: x.to(other.dtype)}
+            self.program = self.program.run_decompositions(apart)
         self._module = self.program.module()
 
     def __call__(self, *inputs: torch.Tensor) -> Results:
