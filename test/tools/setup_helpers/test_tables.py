@@ -32,7 +32,7 @@ def test_attributes_have_types_and_defaults(written: Path) -> None:
     assert "struct layer_norm {\n  double eps{1e-05};\n  int64_t dims{1};\n" in text
     assert "  bool include_pad{true};\n" in text
     assert "  std::vector<int64_t> kernel{};\n" in text
-    assert '    each("include_pad", include_pad);\n' in text
+    assert '    each("include_pad", self.include_pad);\n' in text
     assert "void build_nothing(Builder& builder, const Node& node);" in text
     assert "build_number" not in text
 
