@@ -72,6 +72,15 @@ def test_a_redundant_conversion_is_removed_with_the_other(b: Builder) -> None:
     assert ops(graph) == ["linear", "softmax", "eltwise"]
 
 
+def test_a_conversion_to_a_dtype_that_is_computed_for_it_alone_stays(b: Builder) -> None:
+    """What computes it may raise. A tensor's own dtype is no such one."""
+    scores, looked_up = linear(b, b.input(half(2, 8)), 4, 8), linear(b, b.input(half(3, 8)), 5, 8)
+    own = b.eltwise("relu", b("to_like", scores, scores))
+    graph = b.done(own, b.eltwise("abs", b("to_like", own, looked_up)))
+    assert b.check(remove_casts) == [1]
+    assert ops(graph) == ["linear", "linear", "eltwise", "to_like", "eltwise"]
+
+
 def test_a_conversion_of_something_unknown_stays(b: Builder) -> None:
     graph = b.done(b.eltwise("relu", to(b, b.input(half(3)), "float32")))
     assert b.check(remove_casts) == [0]

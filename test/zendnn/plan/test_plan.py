@@ -989,7 +989,7 @@ def test_a_plan_explains_itself(module: torch.jit.ScriptModule) -> None:
     refused, entry = explanation["built"]
     assert refused["refused"] == "an empty tensor"
     assert explanation["name"] == "_zendnn_plan_forward_0"
-    assert list(explanation["inputs"].values()) == ["tensor"]
+    assert len(explanation["inputs"]) == 1
     operators = [x["name"] for x in explanation["operators"]]
     assert operators == ["convolution", "convolution", "mean", "linear"]
     assert entry["inputs"] == [

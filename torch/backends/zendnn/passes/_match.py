@@ -128,7 +128,7 @@ def can_forget_like(graph: Graph, node: Node) -> bool:
     """
     _, like = node.inputs
     assert isinstance(like, Value)
-    others = any(user is not node for user in like.users)
+    others = like is node.inputs[0] or any(user is not node for user in like.users)
     stays = others or like.producer is None or not graph.is_private(like)
     return stays and not node.get("in_place")
 

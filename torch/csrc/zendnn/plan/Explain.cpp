@@ -57,15 +57,8 @@ IValue explain_operator(const Node& node) {
        {"post_ops", list_of(node.post, explain_part<PostOp>)}});
 }
 
-// The names of inputs, and what they are.
-IValue explain_inputs(const Description& region) {
-  c10::Dict<std::string, std::string> inputs;
-  for (const auto& input : region.inputs) {
-    inputs.insert(
-        text_of(value_operand(input.value)),
-        input.is_number ? "number" : "tensor");
-  }
-  return inputs;
+IValue explain_region_input(const Description::Input& input) {
+  return explain_value(input.value);
 }
 
 IValue explain_step(const std::shared_ptr<const Step>& pointer) {
@@ -114,7 +107,7 @@ IValue Plan::explain() const {
   });
   return dictionary(
       {{"name", name_},
-       {"inputs", explain_inputs(region_)},
+       {"inputs", list_of(region_.inputs, explain_region_input)},
        {"constants", std::ssize(region_.constants)},
        {"operators", list_of(region_.nodes, explain_operator)},
        {"outputs", list_of(region_.outputs, explain_value)},

@@ -1,6 +1,5 @@
 #include <torch/csrc/zendnn/plan/Plan.h>
 #include <torch/csrc/zendnn/plan/PlanCall.h>
-#include <torch/csrc/zendnn/plan/describe/Operators.h>
 #include <torch/csrc/zendnn/plan/operators/State.h>
 #include <torch/csrc/zendnn/plan/run/Interpreter.h>
 
@@ -18,7 +17,6 @@
 #include <atomic>
 #include <new>
 #include <sstream>
-#include <string_view>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -57,6 +55,7 @@ bool agree_with_autocast(
 }
 
 Description parse_for(const std::string& name, const std::string& description) {
+  tell_early_warnings();
   try {
     return parse(description);
   } catch (const Refused& error) {
@@ -110,7 +109,6 @@ Plan::Plan(
       cache_(
           [this](const Call& call, Occasion why) { return build(call, why); },
           [this] { trim(); }) {
-  tell_early_warnings();
   TORCH_CHECK(
       region_.constants.size() == constants_->tensors().size(),
       "ZenDNN plan ",

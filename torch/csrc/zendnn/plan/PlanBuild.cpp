@@ -78,7 +78,7 @@ bool is_widened(const Values& values, const Node& node) {
          values.sizes(node.inputs[0].index).size() == 5;
 }
 
-// Multiply-adds for which a plain loop takes a tenth of a second.
+// Floating-point operations for which a plain loop takes a tenth of a second.
 constexpr double kMuch = 1e7;
 
 bool is_slow(const Built& built) {

@@ -37,6 +37,15 @@ Tensor in_place(const Tensor& result, const Tensor& target) {
   return result.to(target.scalar_type());
 }
 
+// What each input is: a tensor or a number.
+std::vector<std::string> inputs_of(const PlanPtr& plan) {
+  std::vector<std::string> kinds;
+  for (const auto& input : plan->region().inputs) {
+    kinds.emplace_back(input.is_number ? "number" : "tensor");
+  }
+  return kinds;
+}
+
 TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   m.class_<Plan>("Plan")
       .def(torch::init<std::string, Tensors, std::string>())
@@ -44,6 +53,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       .def("run", &Plan::run)
       .def("interpret", &Plan::interpret)
       .def("explain", &Plan::explain)
+      .def("inputs", inputs_of)
       .def("clear", &Plan::clear)
       // As this build reads it.
       .def(

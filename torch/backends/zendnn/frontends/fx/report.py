@@ -58,7 +58,7 @@ def _in_order(
 ) -> Iterator[fx.Node]:
     """Yield what a plan is given in the order in which its description lists it."""
     arguments = {"tensor": iter(tensors), "number": iter(numbers)}
-    for kind in plan.explain()["inputs"].values():
+    for kind in plan.inputs():
         yield next(arguments[kind])
 
 

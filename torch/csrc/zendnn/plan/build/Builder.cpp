@@ -12,6 +12,7 @@
 #include <utility>
 
 namespace at::native::zendnn::plan {
+
 std::unique_ptr<Executable> Builder::build() {
   place_inputs();
   now_ = {};

@@ -18,7 +18,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -296,7 +295,7 @@ class Builder {
   // Has the executable pin the constants that its steps read as they lie.
   void pin_constants();
 
-  const Tensor& constant(int64_t index) const {
+  const Tensor& constant_at(int64_t index) const {
     return values_.store()->tensors()[index];
   }
 

@@ -9,8 +9,9 @@
 #include <utility>
 
 namespace at::native::zendnn::plan {
+
 Fill Builder::copy_of(int64_t index) const {
-  const auto& constant = this->constant(index);
+  const auto& constant = constant_at(index);
   check_copied(item_size(constant.scalar_type()));
   return [constant, index, store = values_.store()](void* memory) {
     const auto pin = store->pin(index);
@@ -38,7 +39,8 @@ Fill reordered(Fill copy, const memory::desc& from, const memory::desc& to) {
 }
 
 void Builder::place_constants() {
-  if (built_constants_ = increment_.constants()) {
+  built_constants_ = increment_.constants();
+  if (built_constants_ != nullptr) {
     return repeat(*built_constants_);
   }
   const auto& all = values_.description().constants;
@@ -46,8 +48,8 @@ void Builder::place_constants() {
     const auto value = all[i];
     set_place(
         value,
-        {.ref =
-             constant_buffer(const_cast<void*>(constant(i).const_data_ptr())),
+        {.ref = constant_buffer(
+             const_cast<void*>(constant_at(i).const_data_ptr())),
          .strides = values_.strides(value)});
   }
   built_constants_ = finish();
@@ -92,7 +94,7 @@ const Weight& Builder::weight(int64_t value) const {
   }
   Tensors parts;
   for (const auto part : values_.parts_of(value)) {
-    parts.push_back(constant(part));
+    parts.push_back(constant_at(part));
   }
   const bool of_images = values_.sizes(value).size() > 2;
   return weights_.emplace(value, Weight(parts, of_images)).first->second;
@@ -165,7 +167,7 @@ Ref Builder::packed(int64_t value, const Implementation& implementation) {
         uint64_t digest = 0;
         for (const auto part : values_.parts_of(value)) {
           const auto pin = values_.store()->pin(part);
-          digest = digest_of(constant(part), digest);
+          digest = digest_of(constant_at(part), digest);
         }
         return digest;
       });
