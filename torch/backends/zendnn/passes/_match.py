@@ -122,9 +122,9 @@ def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[flo
 
 
 def can_forget_like(graph: Graph, node: Node) -> bool:
-    """Whether a ``to_like`` may go without the tensor whose dtype it reads.
+    """Whether a pass may remove the second operand of a ``to_like``, which gives the dtype.
 
-    What computes that tensor has to stay, since it may raise.
+    An operand that nothing else reads stays: whatever computes it may raise an error.
     """
     _, like = node.inputs
     assert isinstance(like, Value)

@@ -50,6 +50,7 @@ IValue explain_operator(const Node& node) {
   }
   return dictionary(
       {{"name", name_of(node.op)},
+       // The parser labels a node by its operator where the text has no label.
        {"does", node.label == name_of(node.op) ? "" : node.label},
        {"results", list_of(node.outputs, explain_value)},
        {"operands", list_of(node.inputs, explain_part<Operand>)},

@@ -66,8 +66,8 @@ struct Predecessor {
   bool tunes; // with a budget
 };
 
-// Says which nodes of a build find all as it was for the predecessor, if there
-// is one: they add what they added there.
+// Finds the nodes of a build whose operands have the types and places that they
+// had for the predecessor. Such nodes add what they added there.
 class Increment {
  public:
   Increment(const Predecessor* before, std::vector<bool> unchanged)

@@ -138,10 +138,10 @@ struct Description {
 // number.
 std::string text_of(const Operand& operand);
 std::string text_of(const PostOp& post);
-// Those that are not what the operator's row says by default.
+// The attributes that the operator requires, or that differ from its defaults.
 std::vector<std::pair<std::string_view, std::string>> attributes_of(
     const Node& node);
-// What parse() reads.
+// Returns the text that parse() reads.
 std::string write(const Description& region);
 
 // Throws Refused, with the line, when the text is not a description of this

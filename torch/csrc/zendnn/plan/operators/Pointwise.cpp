@@ -447,9 +447,9 @@ void infer_prelu(Values& values, const Node& node) {
   }
 }
 
-// Where the primitive finds the channels of each element. It takes those of
-// dense tensors by two strides, which say too little when another dimension
-// lies outside of the channels.
+// A place in which the primitive finds the channels. It compares three strides
+// of a dense tensor, and misreads one whose last dimensions lie outside of the
+// channels.
 Place place_for_prelu(Builder& builder, int64_t input) {
   const auto known = builder.place(input);
   if (known.blocked) {
