@@ -9,6 +9,7 @@ import contextlib
 import copy
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from torch.backends.zendnn import explain, export, optimize
 
 from .common import nightly_but, outcome, stock, values
 from .support.compiled import routes
+from .support.front_ends import compiled, exported, frozen, optimized
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*float16"),
@@ -153,45 +155,33 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def frozen(model: nn.Module, x: Tensor, ours: bool) -> Any:
-    traced = torch.jit.freeze(torch.jit.trace(model, x, check_trace=False))
-    return torch.jit.optimize_for_inference(traced) if ours else traced
+def stocks_frozen(model: nn.Module, x: Tensor) -> Any:
+    return torch.jit.freeze(torch.jit.trace(model, x, check_trace=False))
 
 
-def compiled(model: nn.Module, x: Tensor, ours: bool) -> Any:
-    return _compiled(model, ours, dynamic=False)
+def stocks_compiled(model: nn.Module, x: Tensor, dynamic: bool = False) -> Any:
+    return torch.compile(model, backend="aot_eager", dynamic=dynamic)
 
 
-def compiled_dynamic(model: nn.Module, x: Tensor, ours: bool) -> Any:
-    return _compiled(model, ours, dynamic=True)
+def stocks_exported(model: nn.Module, x: Tensor) -> Any:
+    return torch.export.export(model, (x,)).module()
 
 
-def _compiled(model: nn.Module, ours: bool, dynamic: bool) -> Any:
-    if not ours:
-        return torch.compile(model, backend="aot_eager", dynamic=dynamic)
-    return torch.compile(model, backend="zendnn", options={"rest": "eager"}, dynamic=dynamic)
+def optimized_program(model: nn.Module, x: Tensor) -> Any:
+    return optimize(torch.export.export(model, (x,)))
 
 
-def optimized(model: nn.Module, x: Tensor, ours: bool) -> Any:
-    return optimize(model, (x,)) if ours else torch.export.export(model, (x,)).module()
-
-
-def optimized_program(model: nn.Module, x: Tensor, ours: bool) -> Any:
-    program = torch.export.export(model, (x,))
-    return optimize(program) if ours else program.module()
-
-
-def exported(model: nn.Module, x: Tensor, ours: bool) -> Any:
-    return (export if ours else torch.export.export)(model, (x,)).module()
-
-
-FRONT_ENDS = {
-    "frozen": frozen,
-    "compiled": compiled,
-    "compiled dynamic": compiled_dynamic,
-    "optimized": optimized,
-    "optimized program": optimized_program,
-    "exported": exported,
+#: Ours, and torch's own capture.
+FRONT_ENDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "frozen": (frozen, stocks_frozen),
+    "compiled": (partial(compiled, dynamic=False, rest="eager"), stocks_compiled),
+    "compiled dynamic": (
+        partial(compiled, dynamic=True, rest="eager"),
+        partial(stocks_compiled, dynamic=True),
+    ),
+    "optimized": (optimized, stocks_exported),
+    "optimized program": (optimized_program, stocks_exported),
+    "exported": (exported, stocks_exported),
 }
 
 
@@ -224,14 +214,15 @@ OFTEN = [way for way in WAYS if way[0] == "frozen" or way[1:] == ("layers", torc
 @pytest.mark.parametrize("way", nightly_but(OFTEN, sorted(WAYS, key=str)), ids=str)
 def test_dtypes_are_those_of_torchs_own_capture(way: tuple[str, str, torch.dtype]) -> None:
     front_end, name, dtype = way
+    ours, stocks = FRONT_ENDS[front_end]
     torch.manual_seed(0)
     net, x = MODELS[name]().eval(), values(4, 16)
     for model in (net, Inside(net, dtype).eval()):
         for around in (None, dtype):
             with torch.no_grad(), under(around):
-                fast = FRONT_ENDS[front_end](model, x, True)
+                fast = ours(model, x)
                 with stock():
-                    slow = FRONT_ENDS[front_end](model, x, False)
+                    slow = stocks(model, x)
             for call in (around, None, dtype):
                 # What a program keeps from autocast, torch's own loses when it is functional.
                 if (front_end, call) == ("exported", dtype) and model is not net:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.backends.zendnn import export, optimize, record
+from torch.backends.zendnn import record
 from torch.backends.zendnn.frontends.aten import half
 
 from .common import stock, values
+from .support.front_ends import FRONT_ENDS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
@@ -26,18 +26,6 @@ def untold() -> Iterator[None]:
     half.warn_once.cache_clear()
     yield
     half.warn_once.cache_clear()
-
-
-def frozen(model: nn.Module, x: Tensor) -> Any:
-    return torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(model, x)))
-
-
-FRONT_ENDS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
-    "frozen": frozen,
-    "compiled": lambda model, x: torch.compile(model, backend="zendnn"),
-    "optimized": lambda model, x: optimize(model, (x,)),
-    "exported": lambda model, x: export(model, (x,)).module(),
-}
 
 
 def told(model: nn.Module, x: Tensor, *front_ends: str) -> list[str]:

@@ -14,7 +14,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn import export, optimize
 from torch.backends.zendnn.frontends.fx import rest
 from torch.backends.zendnn.passes import partition
 
@@ -28,6 +27,7 @@ from .common import (
     stock,
     values,
 )
+from .support.front_ends import FRONT_ENDS, OFTEN, frozen
 
 pytestmark = [
     pytest.mark.filterwarnings(
@@ -39,26 +39,10 @@ pytestmark = [
 Inputs = tuple[Tensor, ...]
 
 
-def frozen(model: nn.Module, inputs: Inputs) -> Any:
-    return torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(model, inputs)))
-
-
-FRONT_ENDS: dict[str, Callable[[nn.Module, Inputs], Any]] = {
-    "frozen": frozen,
-    "compiled": lambda model, _: torch.compile(model, backend="zendnn"),
-    "dynamic": lambda model, _: torch.compile(model, backend="zendnn", dynamic=True),
-    "optimized": optimize,
-    "exported": lambda model, inputs: export(model, inputs).module(),
-}
-
-#: One front end for each kind of graph.
-OFTEN = ("frozen", "dynamic")
-
-
 def assert_as_eager(front_end: str, model: nn.Module, first: Inputs, *others: Inputs) -> None:
     """Assert that a model has eager mode's outcomes, one after the other, on ZenDNN at first."""
     with torch.no_grad():
-        fast = FRONT_ENDS[front_end](model.eval(), first)
+        fast = FRONT_ENDS[front_end](model.eval(), *first)
         with counting() as calls:
             for _ in range(3):  # TorchScript profiles the first runs
                 fast(*first)
@@ -166,7 +150,7 @@ def test_offsets_of_no_bag_and_of_no_id_are_errors(mode: str, kind: torch.dtype)
     ids = torch.arange(9, dtype=kind)
     for last, dtype in itertools.product((False, True), DTYPES):
         model = Bags(mode, last=last).to(dtype).eval()
-        fast = frozen(model, (ids, torch.tensor([0, 3, 9], dtype=kind)))
+        fast = frozen(model, ids, torch.tensor([0, 3, 9], dtype=kind))
         wrong = ([0] if last else [], [0, -1, 9], [0, 13, 9], [0, 2**30, -(2**30), 9])
         for offsets, run in itertools.product(wrong, (model, fast)):
             with (

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.backends.zendnn import export, prepack
 
 from .common import nightly_but, outcome, stock, values
+from .support.front_ends import compiled, exported, frozen
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:torch.export cannot"),
@@ -100,16 +101,10 @@ class Model(nn.Module):
         return self.function(*arguments, *self.buffers())
 
 
-def frozen(model: nn.Module, *inputs: Tensor) -> Any:
-    """Traced with inputs of one dtype, where torch raises at others."""
-    traced = torch.jit.trace(model, inputs, check_trace=False)
-    return torch.jit.optimize_for_inference(torch.jit.freeze(traced.eval()))
-
-
 FRONT_ENDS: dict[str, Callable[..., Any]] = {
     "frozen": frozen,
-    "compiled": lambda model, *_: torch.compile(model, backend="zendnn", options={"rest": "eager"}),
-    "exported": lambda model, *inputs: export(model, inputs).module(),
+    "compiled": partial(compiled, rest="eager"),
+    "exported": exported,
 }
 #: What is tried: all pairs where that is fast, elsewhere one operand that differs.
 PAIR = (torch.float32, torch.bfloat16)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..common import stock, values
+from ..support.front_ends import frozen
 
 # torch warns that TorchScript is deprecated.
 pytestmark = [
@@ -50,11 +51,6 @@ def compiled(model: nn.Module, x: Tensor) -> Any:
 
 def exported(model: nn.Module, x: Tensor) -> Any:
     return torch.backends.zendnn.optimize(torch.export.export(model, (x,)))
-
-
-def frozen(model: nn.Module, x: Tensor) -> Any:
-    traced = torch.jit.trace(model, x, check_trace=False)
-    return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ..common import nightly_but, values
+from ..support.front_ends import compiled, frozen
+from ..support.frozen import the_plan
 from ..support.plans import explained
-from ..support.single_plans import optimised, the_plan
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -77,9 +78,9 @@ def program(module: nn.Module) -> Call:
 
 
 FRONT_ENDS: dict[str, Callable[[nn.Module], Call]] = {
-    "frozen": lambda module: optimised(module, torch.zeros(1, WIDTH)),
-    "compiled": lambda module: torch.compile(module, backend="zendnn"),
-    "dynamic": lambda module: torch.compile(module, backend="zendnn", dynamic=True),
+    "frozen": lambda module: frozen(module, torch.zeros(1, WIDTH)),
+    "compiled": compiled,
+    "dynamic": lambda module: compiled(module, dynamic=True),
     "prepacked": torch.backends.zendnn.prepack,
     "program": program,
 }
@@ -111,14 +112,14 @@ def test_graphs_of_one_module_share_its_packed_weights() -> None:
             torch._dynamo.reset()
             calls.append(torch.compile(module, backend="zendnn", dynamic=False))
             assert_near(calls[-1](x), exact(module, x))
-        optimised(module, x)(x)
+        frozen(module, x)(x)
     assert packed() - before <= MOST * weights_of(module)
 
 
 def test_a_tied_weight_is_packed_once() -> None:
     layer, before = nn.Linear(WIDTH, WIDTH), packed()
     module = nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), layer).eval()
-    call = optimised(module, values(16, WIDTH))
+    call = frozen(module, values(16, WIDTH))
     with torch.no_grad():
         for rows in MANY_SIZES:
             x = values(rows, WIDTH)
@@ -145,7 +146,7 @@ def test_weights_that_changed_are_not_taken_for_those_that_are_packed(way: str) 
     module = net()
     x = values(16, WIDTH)
     with torch.no_grad():
-        old = optimised(module, x)
+        old = frozen(module, x)
         old(x)
         wanted = old(x)
         for p in module.parameters():
@@ -153,7 +154,7 @@ def test_weights_that_changed_are_not_taken_for_those_that_are_packed(way: str) 
         torch._dynamo.reset()
         new = torch.compile(module, backend="zendnn")
         assert_near(new(x), exact(module, x))
-        again = optimised(module, x)
+        again = frozen(module, x)
         assert_near(again(x), exact(module, x))
     assert not torch.equal(wanted, new(x))
 
@@ -187,7 +188,7 @@ def test_the_factor_bounds_what_is_packed(
     module, before = Many().eval(), packed()
     make = {
         **FRONT_ENDS,
-        "frozen": lambda module: optimised(module, torch.zeros(1, 3, 12, 12)),
+        "frozen": lambda module: frozen(module, torch.zeros(1, 3, 12, 12)),
     }[front_end]
     call = make(module)
     with torch.no_grad():
@@ -203,7 +204,7 @@ def test_of_linear_layers_nothing_exceeds_the_factor(monkeypatch: pytest.MonkeyP
     for factor in (0, 1, 2):
         monkeypatch.setenv("ZENDNN_PACKED_MEMORY", str(factor))
         module, before = net(width=512), packed()
-        call = optimised(module, torch.zeros(1, 512))
+        call = frozen(module, torch.zeros(1, 512))
         with torch.no_grad():
             for rows in MANY_SIZES:
                 call(values(rows, 512))
@@ -213,7 +214,7 @@ def test_of_linear_layers_nothing_exceeds_the_factor(monkeypatch: pytest.MonkeyP
 
 def test_threads_that_build_for_sizes_of_their_own_keep_the_bound() -> None:
     module, before = net(), packed()
-    call = optimised(module, torch.zeros(1, WIDTH))
+    call = frozen(module, torch.zeros(1, WIDTH))
     barrier, errors = threading.Barrier(len(MANY_SIZES[:8])), []
 
     def work(rows: int) -> None:
@@ -240,7 +241,7 @@ def test_threads_that_build_for_sizes_of_their_own_keep_the_bound() -> None:
 
 def test_what_is_packed_goes_with_the_sizes_that_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     module, before = net(), packed()
-    call: Any = optimised(module, torch.zeros(1, WIDTH))
+    call: Any = frozen(module, torch.zeros(1, WIDTH))
     with torch.no_grad():
         call(values(16, WIDTH))
         assert packed() > before

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.backends.zendnn import _C
 
 from ..common import counting, of_bfloat16, run_python, stock, values
+from ..support import front_ends
+from ..support.frozen import the_plan
 from ..support.graphs import Builder
 from ..support.plans import explained, make_plan, region_of
-from ..support.single_plans import optimised, the_plan
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -87,7 +88,7 @@ def net() -> nn.Module:
 
 @pytest.fixture
 def module(net: nn.Module) -> torch.jit.ScriptModule:
-    return optimised(net, values(1, 3, 8, 8))
+    return front_ends.frozen(net, values(1, 3, 8, 8))
 
 
 @pytest.fixture
@@ -290,7 +291,7 @@ def test_a_product_that_a_new_size_leaves_alone_is_not_created_again() -> None:
 def test_layers_that_only_differ_in_a_number_of_an_activation_are_two_problems() -> None:
     layer = nn.Linear(32, 32)
     net = nn.Sequential(layer, nn.LeakyReLU(0.1), layer, nn.LeakyReLU(0.4), layer).eval()
-    module, x = optimised(net, values(3, 32)), values(3, 32)
+    module, x = front_ends.frozen(net, values(3, 32)), values(3, 32)
     with torch.no_grad():
         for _ in range(2):
             assert_near(module(x), exact(net, x))
@@ -320,7 +321,7 @@ def test_threads_that_build_plans_at_once_wait_for_the_weights_that_they_share()
     ).eval()
     inputs = [values(16 + number, 256, seed=number) for number in range(THREADS)]
     wants = [exact(net, x) for x in inputs]
-    module = optimised(net, inputs[0])
+    module = front_ends.frozen(net, inputs[0])
     packed = set()
 
     def work(number: int) -> None:
@@ -433,7 +434,7 @@ def events_of(module: torch.jit.ScriptModule, x: Tensor) -> set[str]:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_lowers_what_was_traced_without_it(net: nn.Module, dtype: torch.dtype) -> None:
     x = values(2, 3, 8, 8)
-    module = optimised(net, x)
+    module = front_ends.frozen(net, x)
     with torch.no_grad(), torch.autocast("cpu", dtype):
         want = expected(net, x)
         for _ in range(2):
@@ -456,7 +457,7 @@ def test_autocast_lowers_layers_that_were_merged() -> None:
             return torch.stack([self.one(x), self.other(x)])
 
     net, x = Twins().eval(), values(8, 32)
-    module = optimised(net, x)
+    module = front_ends.frozen(net, x)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert module(x).dtype == expected(net, x).dtype == torch.bfloat16
     assert built(module) == []
@@ -471,7 +472,7 @@ def test_autocast_lowers_products_without_weights() -> None:
             return torch.softmax(x @ x.transpose(1, 2), -1)
 
     x = values(2, 8, 8)
-    module = optimised(Product(), x)
+    module = front_ends.frozen(Product(), x)
     for lowered in (True, False):
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=lowered):
             assert module(x).dtype == expected(Product(), x).dtype
@@ -621,7 +622,7 @@ def test_copies_work_without_the_original(
     net: nn.Module, how: Callable[[torch.jit.ScriptModule], torch.jit.ScriptModule]
 ) -> None:
     x = values(2, 3, 8, 8)
-    module = optimised(net, x)
+    module = front_ends.frozen(net, x)
     with torch.no_grad():
         module(x)
         twin = how(module)
@@ -777,7 +778,7 @@ def test_no_convolution_has_a_scratchpad_out_of_proportion() -> None:
     """Some have a scratchpad of an image's size times a kernel's."""
     net = nn.Conv1d(1, 1, 65533, padding=65530, stride=40000).eval()
     x = values(1, 1, 65536)
-    module = optimised(net, x)
+    module = front_ends.frozen(net, x)
     with torch.no_grad():
         result = module(x)
         exact = copy.deepcopy(net).double()(x.double())
@@ -815,9 +816,12 @@ def test_a_cached_choice_does_not_wait_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "2")
-    known, large = optimised(nn.Linear(8, 24), values(3, 8)), nn.Conv2d(256, 256, 3, padding=1)
+    known, large = (
+        front_ends.frozen(nn.Linear(8, 24), values(3, 8)),
+        nn.Conv2d(256, 256, 3, padding=1),
+    )
     known(values(3, 8))
-    slow = optimised(large, values(1, 256, 8, 8))
+    slow = front_ends.frozen(large, values(1, 256, 8, 8))
     the_plan(known).clear()
     with ThreadPoolExecutor(1) as pool, torch.no_grad():
         choice = pool.submit(the_plan(slow).takes, [values(16, 256, 56, 56)], [])
@@ -854,7 +858,7 @@ def test_a_module_frees_what_its_plan_holds() -> None:
         return resident_bytes()
 
     frozen = growth(lambda net, x: torch.jit.freeze(torch.jit.trace(net, x)))
-    assert growth(optimised) < frozen + 60 * MIB
+    assert growth(front_ends.frozen) < frozen + 60 * MIB
 
 
 # Settings.

@@ -22,8 +22,9 @@ from torch._subclasses import FakeTensorMode
 from benchmarks.memory import resident
 
 from ..common import run_python, values
+from ..support import front_ends
+from ..support.frozen import the_plan
 from ..support.plans import explained
-from ..support.single_plans import optimised, the_plan
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -52,7 +53,7 @@ def net(layers: int = 3, width: int = WIDTH) -> nn.Module:
 def owner(module: nn.Module, x: Tensor) -> Any:
     """A frozen module; the caller gives up the original one."""
     with torch.no_grad():
-        return optimised(module, x)
+        return front_ends.frozen(module, x)
 
 
 def released(frozen: Any) -> int:

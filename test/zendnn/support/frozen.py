@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.backends.zendnn.frontends import torchscript
 
 from ..common import stock
 
@@ -28,6 +31,12 @@ def scripted(net: nn.Module, example: Tensor) -> torch.jit.ScriptModule:
 def optimised(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     result: torch.jit.ScriptModule = torch.jit.optimize_for_inference(torch.jit.freeze(module))
     return result
+
+
+def the_plan(module: torch.jit.ScriptModule) -> Any:
+    """The only plan of a module."""
+    (plan,) = torchscript.plans(module._c)
+    return plan
 
 
 def assert_right(ours: Tensor, net: nn.Module, x: Tensor) -> None:
