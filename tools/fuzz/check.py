@@ -384,7 +384,7 @@ def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) 
     calls = list(_calls(_steps(runs, weights, way), _module(code, weights, lower)))
     with _lightest(), torch.no_grad(), warnings.catch_warnings(), way.around() as refusals:
         warnings.simplefilter("ignore")
-        return _checked(code, calls, lower, front_end, refusals)
+        return _Check(code, calls, lower, front_end).verdict(refusals)
 
 
 def run_alone(
@@ -410,120 +410,146 @@ def run_alone(
             return
 
 
-def _checked(
-    code: Code,
-    calls: Sequence[Call],
-    lower: torch.dtype,
-    front_end: str,
-    refusals: list[str],
-) -> Verdict:
-    way, weights, inputs = FRONT_ENDS[front_end], calls[0].weights, calls[0].step.inputs
+class _Check:
+    """A model on a front end, beside stock's graph of it, which is only run where ours differs."""
 
-    def prepared(prepare: Callable[[torch.nn.Module, Inputs], Any]) -> tuple[Any, torch.nn.Module]:
+    def __init__(
+        self, code: Code, calls: Sequence[Call], lower: torch.dtype, front_end: str
+    ) -> None:
+        self.code, self.calls, self.lower = code, calls, lower
+        self.front_end, self.way = front_end, FRONT_ENDS[front_end]
+        self._first = calls[0]
+        self._stocks = self._outcomes()
+        #: Of stock's graph, for the calls up to the last one that differed.
+        self._captured: list[Outcome | Exception] = []
+
+    def verdict(self, refusals: list[str]) -> Verdict:
+        """Return the first verdict on a call that is none of stock's own."""
+        try:
+            with _stock():
+                stock, module = self._prepared(self._tried)
+        except Exception as error:
+            return self._says("refused", _line(error))
+        try:
+            graph = self.way.ours(stock)
+        except Exception as error:
+            return self._says("raises", _line(error))
+        session = Session(graph, module)
+        for number, call in enumerate(self.calls):
+            session.prepare(call.step)
+            different = _verdict(self.code, session, call, self.lower, self.way)
+            verdict = self._judged(number, *different) if different else None
+            if verdict:
+                return verdict
+        return self._planned(graph, refusals)
+
+    def _says(self, outcome: str, detail: str = "") -> Verdict:
+        return Verdict(outcome, self.front_end, detail)
+
+    def _prepared(
+        self, prepare: Callable[[torch.nn.Module, Inputs], Any]
+    ) -> tuple[Any, torch.nn.Module]:
         """Return the prepared model and the module with its weights, which a run may have written.
 
         Frozen and exported models share those that they write.
         """
-        module = _module(code, weights, lower)
-        graph = prepare(module, inputs)
-        _write(module, weights)
+        module = _module(self.code, self._first.weights, self.lower)
+        graph = prepare(module, self._first.step.inputs)
+        _write(module, self._first.weights)
         return graph, module
 
-    def tried(module: torch.nn.Module, inputs: Inputs) -> Any:
+    def _tried(self, module: torch.nn.Module, inputs: Inputs) -> Any:
         """Return stock's graph after a call: freezing makes constants of tensors that it writes."""
-        graph = way.stock(module, inputs)
-        if isinstance(calls[0].expected, Outcome):
+        graph = self.way.stock(module, inputs)
+        if isinstance(self._first.expected, Outcome):
             graph(*_copies(inputs))
         return graph
 
-    try:
-        with _stock():
-            stock, module = prepared(tried)
-    except Exception as error:
-        return Verdict("refused", front_end, _line(error))
-    try:
-        graph = way.ours(stock)
-    except Exception as error:
-        return Verdict("raises", front_end, _line(error))
-
-    def outcomes() -> Iterator[Outcome | Exception]:
+    def _outcomes(self) -> Iterator[Outcome | Exception]:
         """Yield what stock's graph of the model returns or raises at each call."""
         try:
             with _stock():
-                again = Session(*prepared(way.graph or tried))
+                session = Session(*self._prepared(self.way.graph or self._tried))
         except Exception as error:
             failed = error.with_traceback(None)
-            yield from (failed for _ in calls)
+            yield from (failed for _ in self.calls)
             return
-        for call in calls:
-            again.prepare(call.step)
+        for call in self.calls:
+            session.prepare(call.step)
             try:
                 with _stock():
-                    theirs: Outcome | Exception = again.call(call.step)
+                    outcome: Outcome | Exception = session.call(call.step)
             except Exception as error:
-                theirs = error.with_traceback(None)
-                again.restore()
-            yield theirs
+                outcome = error.with_traceback(None)
+                session.restore()
+            yield outcome
 
-    def settled(find: Verdict, call: Call) -> Verdict:
+    def _judged(self, number: int, outcome: str, detail: str) -> Verdict | None:
+        """Return the verdict on a call unlike eager mode's; None where stock's graph does as ours.
+
+        A trace only takes the sizes of the first run, and later ones say nothing of the model.
+        """
+        self._captured += islice(self._stocks, number + 1 - len(self._captured))
+        call, theirs = self.calls[number], self._captured[number]
+        is_first = call.step.inputs is self._first.step.inputs
+        find = self._says(outcome, f"{call.step.name}: {detail}")
+        if isinstance(call.expected, Exception):
+            excused = self._is_excused(call, theirs, outcome, detail)
+            return None if excused else self._settled(find, call)
+        if isinstance(theirs, Exception):
+            return self._says("refused", _line(theirs)) if is_first else None
+        if outcome == "memory" and self._has_own_memory(call, call.expected, theirs):
+            return None
+        pairs = zip(theirs.results, call.expected.results, strict=True)
+        if not all(_close(one, other, self.lower) for one, other in pairs):
+            differs = "stock's graph differs from its eager mode"
+            return self._says("upstream", differs) if is_first else None
+        return self._settled(find, call)
+
+    def _is_excused(
+        self, call: Call, theirs: Outcome | Exception, outcome: str, detail: str
+    ) -> bool:
+        """Return whether stock's graph, too, does not raise the error of eager mode."""
+        if isinstance(theirs, Outcome):
+            return outcome == "accepts"
+        # Programs say in their own words which sizes they take.
+        other_sizes = not _same_sizes(call.step.inputs, self._first.step.inputs)
+        return detail.startswith(_name(theirs)) or other_sizes
+
+    def _has_own_memory(self, call: Call, expected: Outcome, theirs: Outcome) -> bool:
+        """Return whether torch's front end, too, gives results other memory than eager mode."""
+        if (theirs.memory, theirs.moved) != (expected.memory, expected.moved):
+            return True  # a dropout may copy
+        # Compilers go by fake tensors, and log_sigmoid's have other strides.
+        foretold = _foretold(self.code, call, self.lower)
+        return foretold != [strides for _, strides in expected.memory]
+
+    def _settled(self, find: Verdict, call: Call) -> Verdict:
         """Return the find, or that stock is unreliable, where rounding may decide on a branch."""
         branched = find.outcome in ("raises", "accepts", "shape")
-        if branched and _branches_by_rounding(code, call, lower):
+        if branched and _branches_by_rounding(self.code, call, self.lower):
             return replace(find, outcome="unstable")
         return find
 
-    stocks = outcomes()
-    captured: list[Outcome | Exception] = []  # of the calls up to the last one that differed
-    session = Session(graph, module)
-    for number, call in enumerate(calls):
-        session.prepare(call.step)
-        verdict = _verdict(code, session, call, lower, way)
-        if verdict is None:
-            continue
-        outcome, detail = verdict
-        captured += islice(stocks, number + 1 - len(captured))
-        theirs = captured[number]
-        find = Verdict(outcome, front_end, f"{call.step.name}: {detail}")
-        if isinstance(call.expected, Exception):
-            if isinstance(theirs, Outcome):
-                excused = outcome == "accepts"
-            else:  # programs say in their own words which sizes they take
-                excused = detail.startswith(_name(theirs))
-                excused |= not _same_sizes(call.step.inputs, inputs)
-            if excused:
-                continue  # ours does as stock's graph
-            return settled(find, call)
-        first = call.step.inputs is inputs
-        if isinstance(theirs, Exception):
-            if first:
-                return Verdict("refused", front_end, _line(theirs))
-            continue  # the trace only takes the first run's sizes
-        if outcome == "memory":
-            if (theirs.memory, theirs.moved) != (call.expected.memory, call.expected.moved):
-                continue  # as torch does it, a dropout may copy
-            if _foretold(code, call, lower) != [strides for _, strides in call.expected.memory]:
-                continue  # compilers go by fake tensors, and log_sigmoid's have other strides
-        pairs = zip(theirs.results, call.expected.results, strict=True)
-        if not all(_close(one, other, lower) for one, other in pairs):
-            if first:
-                return Verdict("upstream", front_end, "stock's graph differs from its eager mode")
-            continue
-        return settled(find, call)
-    if not way.plans or isinstance(calls[0].expected, Exception):
-        return Verdict("same", front_end)
-    # With the weights of the last call, it may raise as stock does.
-    with torch.backends.zendnn.record() as events, suppress(Exception):
-        graph(*_copies(inputs))
-    steps = sum(event.route == "plan" for event in events)
-    methods = torch.backends.zendnn.explain(graph).as_dict()["methods"]
-    regions = [region for method in methods for region in method["regions"]]
-    builds = [built for region in regions for built in region["built"]]
-    wrong = [name for built in builds for name in built["wrong"]]
-    if wrong:
-        return Verdict("struck", front_end, "; ".join(wrong))
-    refused = [*refusals, *(built["refused"] for built in builds if built["refused"])]
-    refused += [f"{x['op']}: {x['reason']}" for method in methods for x in method["left_out"] or ()]
-    return Verdict("same", front_end, "", tuple(refused), steps)
+    def _planned(self, graph: Any, refusals: list[str]) -> Verdict:
+        """Return the verdict on a model that does as stock: which plans it ran, and how."""
+        if not self.way.plans or isinstance(self._first.expected, Exception):
+            return self._says("same")
+        # With the weights of the last call, it may raise as stock does.
+        with torch.backends.zendnn.record() as events, suppress(Exception):
+            graph(*_copies(self._first.step.inputs))
+        steps = sum(event.route == "plan" for event in events)
+        methods = torch.backends.zendnn.explain(graph).as_dict()["methods"]
+        regions = [region for method in methods for region in method["regions"]]
+        builds = [built for region in regions for built in region["built"]]
+        wrong = [name for built in builds for name in built["wrong"]]
+        if wrong:
+            return self._says("struck", "; ".join(wrong))
+        refused = [*refusals, *(built["refused"] for built in builds if built["refused"])]
+        refused += [
+            f"{x['op']}: {x['reason']}" for method in methods for x in method["left_out"] or ()
+        ]
+        return Verdict("same", self.front_end, "", tuple(refused), steps)
 
 
 def _verdict(
