@@ -337,8 +337,9 @@ class Session:
         self._kept += zip(results, copies, strict=False)
         return Outcome(copies, memory, moved)
 
-    def forget(self, outcome: Outcome) -> None:
-        """Keep no results of the last call, which stock does not return."""
+    def take_back(self, outcome: Outcome) -> None:
+        """Undo the last call, since eager mode raises there and writes and returns nothing."""
+        self.restore()
         del self._kept[len(self._kept) - len(outcome.memory) :]
 
 
@@ -478,11 +479,14 @@ class _Check:
             session.prepare(call.step)
             try:
                 with _stock():
-                    outcome: Outcome | Exception = session.call(call.step)
+                    got = session.call(call.step)
             except Exception as error:
-                outcome = error.with_traceback(None)
                 session.restore()
-            yield outcome
+                yield error.with_traceback(None)
+                continue
+            if isinstance(call.expected, Exception):
+                session.take_back(got)
+            yield got
 
     def _judged(self, number: int, outcome: str, detail: str) -> Verdict | None:
         """Return the verdict on a call unlike eager mode's; None where stock's graph does as ours.
@@ -565,8 +569,7 @@ def _verdict(
             return None
         return "raises", _line(error)
     if isinstance(expected, Exception):
-        session.restore()
-        session.forget(got)
+        session.take_back(got)
         return "accepts", f"stock raises {_line(expected)}"
     if different := _compare(code, call, expected, got.results, lower):
         return different

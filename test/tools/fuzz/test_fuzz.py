@@ -336,6 +336,35 @@ def test_results_of_a_call_that_stock_refuses_are_not_compared_later() -> None:
     assert check_module.check(STATEFUL, weights, runs, "trace").outcome == "same"
 
 
+#: Freezing drops the product, which raises for two rows, and a trace splits no single row.
+FORGIVING = check_module.Code(
+    """class Model(torch.nn.Module):
+    def __init__(self, weights: Dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.register_buffer("rows", weights["rows"])
+        self.register_buffer("place", weights["place"])
+
+    def forward(self, x: torch.Tensor) -> Tuple[torch.Tensor]:
+        y = torch.cat(torch.chunk(x, 2, 0), 0)
+        unused = y * torch.ones(3, 1)
+        written = self.rows.index_copy_(0, self.place % 3, y.narrow(0, 0, 1))
+        self.place.add_(1)
+        return (written,)
+
+
+class Nudged(Model):
+    pass
+"""
+)
+
+
+def test_what_a_call_has_written_is_taken_back_where_eager_mode_raises() -> None:
+    """From stock's graph as from ours, or the two would write elsewhere from then on."""
+    weights = {"rows": torch.zeros(3, 1), "place": torch.tensor([0])}
+    runs = [[torch.arange(1.0, 1.0 + rows).view(rows, 1)] for rows in (3, 1, 2)]
+    assert check_module.check(FORGIVING, weights, runs, "trace").outcome == "upstream"
+
+
 #: Freezing makes a constant of the zeros, which each call adds to.
 COUNTING = check_module.Code(
     """class Model(torch.nn.Module):
