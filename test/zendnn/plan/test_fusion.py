@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import DTYPES, Draw, dtypes, examples
+from ..common import DTYPES, dtypes
 from ..support.graphs import Builder
 from ..support.plans import (
     ARRANGEMENTS,
@@ -25,7 +25,7 @@ from ..support.plans import (
     tensors_and_numbers,
     then,
 )
-from ..support.samples import FUNCTIONS
+from ..support.random_plans import KINDS, Net, add_function, many
 
 SHAPE = (3, 17, 5, 7)
 
@@ -185,47 +185,49 @@ def test_steps_say_what_they_are_made_of(b: Builder) -> None:
 
 # Random graphs: whatever shares memory, chains give the bits of single steps.
 
-#: Functions and combinations that stay within bounds.
-TAME = ("relu", "sigmoid", "tanh", "silu", "abs", "hardswish")
 
-KINDS = ("function", "binary", "binary", "input", "turned", "row", "choice")
-
-
-def add_random_node(b: Builder, draw: Draw, known: list[Value], dtype: torch.dtype) -> None:
-    """Add an input, or a function of values that are known, whose sizes always fit."""
-    x = known[draw(st.integers(0, len(known) - 1))]
-    y = known[draw(st.integers(max(0, len(known) - 3), len(known) - 1))]
-    kind = draw(st.sampled_from(KINDS))
-    if kind == "input":
-        shape = draw(st.sampled_from([(6, 6), (6, 1), (1, 6), (2, 6, 6)]))
-        layout = draw(st.sampled_from(sorted(ARRANGEMENTS)))
-        x = b.input(tensor(*shape, dtype=dtype, layout=layout, seed=len(known)))
-    elif kind == "function":
-        name = draw(st.sampled_from(TAME))
-        x = b.eltwise(name, x, *FUNCTIONS[name])
-    elif kind == "binary":
-        x = b.binary(draw(st.sampled_from(["add", "sub", "mul", "max", "min"])), x, y)
-    elif kind == "turned":
-        x = b("transpose", x, -2, -1)
-    elif kind == "row":
-        x = b("slice", x, -2, 0, 1, 1)
-    else:
-        x = b("where", b("compare", x, y, algorithm="gt"), x, y)
-    known.append(x)
+def add_input(net: Net) -> None:
+    net.input(*net.draw(st.sampled_from([(6, 6), (6, 1), (1, 6), (2, 6, 6)])))
 
 
-#: Graphs are small and fast.
-many = examples(300)
+def add_expanded(net: Net) -> None:
+    """A combination of two values whose sizes may differ."""
+    (x, one), (y, other) = net.pick(), net.pick()
+    kind = net.draw(st.sampled_from(KINDS))
+    net.add(net.b.binary(kind, x, y), *torch.broadcast_shapes(one, other))
+
+
+def add_transposed(net: Net) -> None:
+    x, (*outer, rows, columns) = net.pick()
+    net.add(net.b("transpose", x, -2, -1), *outer, columns, rows)
+
+
+def add_row(net: Net) -> None:
+    x, (*outer, _, columns) = net.pick()
+    net.add(net.b("slice", x, -2, 0, 1, 1), *outer, 1, columns)
+
+
+def add_choice(net: Net) -> None:
+    (x, one), (y, other) = net.pick(), net.pick()
+    greater = net.b("compare", x, y, algorithm="gt")
+    net.add(net.b("where", greater, x, y), *torch.broadcast_shapes(one, other))
+
+
+STEPS = (
+    *(add_function, add_expanded, add_expanded, add_input, add_transposed, add_row),
+    add_choice,
+)
 
 
 @many
 @given(data=st.data(), dtype=dtypes)
 def test_random_graphs(data: st.DataObject, dtype: torch.dtype) -> None:
-    b = Builder()
-    known = [b.input(tensor(6, 6, dtype=dtype))]
+    net = Net(data.draw, dtype)
+    b = net.b
+    net.input(6, 6)
     for _ in range(data.draw(st.integers(3, 16))):
-        add_random_node(b, data.draw, known, dtype)
-    computed = [value for value in known if value.producer is not None]
+        data.draw(st.sampled_from(STEPS))(net)
+    computed = [value for value in net.shapes if value.producer is not None]
     outputs = [value for value in computed if data.draw(st.booleans())] or computed[-1:]
     assume(outputs)
     region = region_of(b, *outputs)
