@@ -1,30 +1,12 @@
-"""Random changes of text or bytes, for tests of code that reads files from users.
-
-The hypothesis profile sets the number of examples; see ``test/conftest.py``.
-"""
+"""Random changes of text or bytes, for tests of code that reads files from users."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
-#: A function that draws from a strategy.
-Draw = Callable[..., Any]
-
-
-def examples(count: int) -> settings:
-    """Settings for ``count`` examples under the default profile, scaled for other profiles."""
-    of_profile = settings.default
-    assert of_profile is not None
-    return settings(max_examples=max(1, count * of_profile.max_examples // 100))
-
-
-def one_of(draw: Draw, choices: Sequence[Any]) -> Any:
-    """One of the choices, drawn by index, so that it shrinks to the first."""
-    return choices[draw(st.integers(0, len(choices) - 1))]
+from test.drawing import Draw, one_of
 
 
 def span(draw: Draw, length: int) -> tuple[int, int]:

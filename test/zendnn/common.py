@@ -19,33 +19,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.backends.zendnn import _C
 
 SLACK = 4.0
 ULPS = 4.0
-
-
-def examples(count: int = 60, **more: Any) -> settings:
-    """Settings of a property-based test: `count` reproducible examples, in the default profile.
-
-    Call it when the tests are imported: pytest has loaded `--hypothesis-profile` by then.
-    """
-    return settings(
-        max_examples=count * settings().max_examples // 100,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-        **more,
-    )
-
-
-def property_test(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a test 60 examples, which are few enough to be fast."""
-    tested: Callable[..., Any] = examples()(test)
-    return tested
 
 
 def nightly_but(often: Container[Any], values: Iterable[Any]) -> list[Any]:
@@ -71,9 +50,6 @@ of_products = pytest.mark.skipif(
 of_bfloat16 = pytest.mark.skipif(
     not HAS_WIDE_VECTORS, reason="without AVX-512, no primitive computes in bfloat16"
 )
-
-#: A function that draws from a strategy, in a test or in a composite strategy.
-Draw = Callable[..., Any]
 
 
 def stock() -> contextlib.AbstractContextManager[None]:

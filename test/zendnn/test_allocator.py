@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from .common import property_test, run_python, same_error, stock, values
+from test.drawing import property_test
+
+from .common import run_python, same_error, stock, values
 
 ZENDNN = torch.backends.zendnn
 SMALL = 4 << 10  # bytes: left to stock torch

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils import zendnn as zendnn_utils
 
+from test.drawing import property_test
+
 from .common import (
     DTYPES,
     PRIMITIVE_DTYPES,
@@ -23,7 +25,6 @@ from .common import (
     layouts,
     of_bfloat16,
     outcome,
-    property_test,
     rearranged,
     stock,
     values,

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from test.drawing import property_test
+
 from .common import (
     DTYPES,
     PRIMITIVE_DTYPES,
@@ -29,7 +31,6 @@ from .common import (
     long_strides,
     of_bfloat16,
     of_products,
-    property_test,
     rearranged,
     run_python,
     same_error,

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from test.drawing import property_test
+
 from .common import (
     HAS_WIDE_VECTORS,
     PRIMITIVE_DTYPES,
@@ -22,7 +24,6 @@ from .common import (
     gradients,
     layouts,
     of_products,
-    property_test,
     rearranged,
     sizes,
     stock,

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from .common import counting, property_test, stock, values
+from test.drawing import property_test
+
+from .common import counting, stock, values
 from .support.frozen import assert_right, optimised, scripted, settled, traced
 
 # torch warns that TorchScript is deprecated.

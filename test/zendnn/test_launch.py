@@ -20,7 +20,9 @@ from torch.backends.zendnn.place.binding import PlacingError, format_list, may_b
 from torch.backends.zendnn.place.commands import Command, Program, Tools, shell
 from torch.backends.zendnn.place.placement import Instance, layouts, plan
 
-from .common import property_test, run_python
+from test.drawing import property_test
+
+from .common import run_python
 from .support.machines import SYNTHETIC
 from .support.topologies import LEVELS, hwloc, machine, needs_hwloc
 

@@ -19,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from test.drawing import property_test
+
 from .common import (
     CPU,
     DTYPES,
@@ -27,7 +29,6 @@ from .common import (
     check,
     dtypes,
     layouts,
-    property_test,
     rearranged,
     stock,
     values,

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 
-from test.mutations import Draw, changed, examples, one_of
+from test.drawing import Draw, examples, one_of
+from test.mutations import changed
 from test.server import Ended, Server
 
 from .common import run_python

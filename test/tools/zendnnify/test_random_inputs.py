@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test.mutations import Draw, changed, examples, one_of
+from test.drawing import Draw, examples, one_of
+from test.mutations import changed
 from test.tools.zendnnify.conftest import ONEDNN_FILES, PYTORCH_FILES, write_tree
 from tools.zendnnify import generate, rewrite
 from tools.zendnnify.__main__ import main

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from test.drawing import property_test
+
 from ..common import (
     DTYPES,
     HAS_WIDE_VECTORS,
@@ -25,7 +27,6 @@ from ..common import (
     counting,
     dtypes,
     outcome,
-    property_test,
     run_python,
     same_error,
     sizes,

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from test.drawing import property_test
+
 from ..common import (
     DTYPES,
     HAS_WIDE_VECTORS,
@@ -23,7 +25,6 @@ from ..common import (
     dtypes,
     gradients,
     outcome,
-    property_test,
     rearranged,
     same_error,
     sizes,

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from test.drawing import property_test
+
 from ..common import (
     DTYPES,
     PRIMITIVE_DTYPES,
@@ -20,7 +22,6 @@ from ..common import (
     counting,
     dtypes,
     layouts,
-    property_test,
     rearranged,
     stock,
     values,

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from test.drawing import property_test
+
 from ..common import (
     DTYPES,
     assert_same_outcome,
     counting,
     dtypes,
     gradients,
-    property_test,
     run_python,
     same_error,
     stock,

@@ -16,6 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from test.drawing import property_test
+
 from ..common import (
     DTYPES,
     LAYOUTS,
@@ -25,7 +27,6 @@ from ..common import (
     dtypes,
     gradients,
     outcome,
-    property_test,
     rearranged,
     same_error,
     sizes,

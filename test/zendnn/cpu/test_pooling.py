@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from test.drawing import property_test
+
 from ..common import (
     DTYPES,
     assert_same_outcome,
@@ -20,7 +22,6 @@ from ..common import (
     dtypes,
     layouts,
     outcome,
-    property_test,
     rearranged,
     stock,
     values,

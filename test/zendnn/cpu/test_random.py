@@ -13,17 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from ..common import (
-    DTYPES,
-    LAYOUTS,
-    counting,
-    dtypes,
-    property_test,
-    rearranged,
-    same_error,
-    stock,
-    values,
-)
+from test.drawing import property_test
+
+from ..common import DTYPES, LAYOUTS, counting, dtypes, rearranged, same_error, stock, values
 
 #: Enough numbers for our kernel, and more than one state of the engine yields.
 MANY = 1000

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch.backends.zendnn.doctor import log
 from torch.backends.zendnn.doctor.findings import Finding, examine
 
-from test.mutations import changed, examples
+from test.drawing import examples
+from test.mutations import changed
 
 from ..common import run_python
 from .clean import LOG

@@ -19,7 +19,9 @@ from torch.backends.zendnn.frontends import torchscript
 from torch.backends.zendnn.frontends.torchscript.aliases import UNDECLARED
 from torch.utils._pytree import tree_leaves
 
-from ..common import property_test, stock, values
+from test.drawing import property_test
+
+from ..common import stock, values
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

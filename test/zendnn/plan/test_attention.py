@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import DTYPES, dtypes, property_test
+from test.drawing import property_test
+
+from ..common import DTYPES, dtypes
 from ..support.graphs import Builder
 from ..support.plans import (
     ARRANGEMENTS,

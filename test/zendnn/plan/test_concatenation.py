@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import PRIMITIVE_DTYPES, dtypes, property_test
+from test.drawing import property_test
+
+from ..common import PRIMITIVE_DTYPES, dtypes
 from ..support.graphs import Builder
 from ..support.plans import BATCHES, check, copies_of, implementations, tensor, then
 from ..support.samples import arrangements, convolved, joined, made

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import PRIMITIVE_DTYPES, SLACK, primitive_dtypes, property_test, stock, values
+from test.drawing import property_test
+
+from ..common import PRIMITIVE_DTYPES, SLACK, primitive_dtypes, stock, values
 from ..support import front_ends
 from ..support.choices import Choices
 from ..support.graphs import Builder

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import DTYPES, dtypes, outcome, property_test, values
+from test.drawing import property_test
+
+from ..common import DTYPES, dtypes, outcome, values
 from ..support.graphs import Builder
 from ..support.plans import ARRANGEMENTS, check, tensor
 from ..support.samples import arrangements, joined, lengths

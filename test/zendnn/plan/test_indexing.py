@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Operand
 
-from ..common import DTYPES, property_test
+from test.drawing import property_test
+
+from ..common import DTYPES
 from ..support.arrangements import ARRANGED, arrangements, check_exact, small
 from ..support.graphs import Builder
 from ..support.indices import KINDS, SIZES, choices_along, places

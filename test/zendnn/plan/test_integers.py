@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ..common import property_test
+from test.drawing import property_test
+
 from ..support.arrangements import ARRANGED, arrangements, check_exact, small
 from ..support.graphs import Builder
 from ..support.interpreter import INTEGERS, MADE

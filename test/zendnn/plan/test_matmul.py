@@ -10,7 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..common import HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes, property_test
+from test.drawing import property_test
+
+from ..common import HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes
 from ..support.choices import Choices
 from ..support.graphs import Builder
 from ..support.plans import (

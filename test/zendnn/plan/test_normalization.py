@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, property_test, values
+from test.drawing import property_test
+
+from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, values
 from ..support.graphs import Builder
 from ..support.plans import (
     ARRANGEMENTS,

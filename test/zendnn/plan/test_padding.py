@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..common import dtypes, property_test
+from test.drawing import property_test
+
+from ..common import dtypes
 from ..support.graphs import Builder
 from ..support.plans import check, implementations, make_plan, region_of, tensor
 from ..support.samples import arrangements

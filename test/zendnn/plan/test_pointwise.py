@@ -15,7 +15,9 @@ from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.table import dtypes as table_dtypes
 from torch.backends.zendnn.table import functions
 
-from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, property_test, stock
+from test.drawing import property_test
+
+from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, stock
 from ..cpu.ulps import floats, ulps
 from ..support.graphs import Builder
 from ..support.interpreter import BINARY

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import PRIMITIVE_DTYPES, primitive_dtypes, property_test
+from test.drawing import property_test
+
+from ..common import PRIMITIVE_DTYPES, primitive_dtypes
 from ..support.graphs import Builder
 from ..support.interpreter import BINARY
 from ..support.plans import check, implementations, make_plan, region_of, tensor, then

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ..common import PRIMITIVE_DTYPES, Draw
+from test.drawing import Draw
+
+from ..common import PRIMITIVE_DTYPES
 from ..support.decoder import BATCH, LENGTH, WIDTH, decoder
 from ..support.graphs import Builder
 from ..support.plans import cast, explained, make_plan, region_of, tensor

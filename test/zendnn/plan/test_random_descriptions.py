@@ -13,7 +13,7 @@ import torch
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from test.mutations import examples
+from test.drawing import examples
 from test.server import Ended, Server
 
 from ..support.descriptions import SAMPLES, Case, changed_case

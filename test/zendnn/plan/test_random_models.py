@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
 
-from ..common import PRIMITIVE_DTYPES, SLACK, Draw, examples, stock, values
+from test.drawing import Draw, examples
+
+from ..common import PRIMITIVE_DTYPES, SLACK, stock, values
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -24,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
 
-some = examples(phases=[Phase.generate, Phase.shrink])
+some = examples(60, phases=[Phase.generate, Phase.shrink])
 
 Step = Callable[[list[Tensor]], Tensor]
 Shape = tuple[int, ...]

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test, values
+from test.drawing import property_test
+
+from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, values
 from ..support.graphs import Builder
 from ..support.plans import (
     ARRANGEMENTS,

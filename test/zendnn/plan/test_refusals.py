@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..common import property_test, run_python, values
+from test.drawing import property_test
+
+from ..common import run_python, values
 from ..support.graphs import Builder
 from ..support.interpreter import rope
 from ..support.plans import (

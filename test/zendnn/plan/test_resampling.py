@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ..common import DTYPES, dtypes, property_test, stock, values
+from test.drawing import property_test
+
+from ..common import DTYPES, dtypes, stock, values
 from ..support.graphs import Builder
 from ..support.plans import ARRANGEMENTS, check, copies_of, make_plan, region_of, tensor
 from ..support.samples import LAYOUTS, NEAREST, arrangements, batches, channels, convolved

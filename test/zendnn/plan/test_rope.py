@@ -7,7 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..common import DTYPES, dtypes, property_test
+from test.drawing import property_test
+
+from ..common import DTYPES, dtypes
 from ..support.graphs import Builder
 from ..support.interpreter import rope
 from ..support.plans import check, implementations, make_plan, region_of, tensor

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..common import property_test
+from test.drawing import property_test
+
 from ..support.arrangements import ARRANGED, arrangements, check_exact, small
 from ..support.graphs import Builder
 from ..support.indices import KINDS, SIZES, choices_along, places

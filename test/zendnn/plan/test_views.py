@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.backends.zendnn.ir.text import describe
 
-from ..common import dtypes, property_test
+from test.drawing import property_test
+
+from ..common import dtypes
 from ..support.arrangements import ARRANGED, check_exact, small
 from ..support.arrangements import arrangements as arranged
 from ..support.graphs import Builder

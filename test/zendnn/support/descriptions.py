@@ -11,7 +11,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from test.mutations import Draw, changed, changed_lines, one_of
+from test.drawing import Draw, one_of
+from test.mutations import changed, changed_lines
 
 BF16 = torch.bfloat16
 

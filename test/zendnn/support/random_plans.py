@@ -11,7 +11,8 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import Draw, examples
+from test.drawing import Draw, examples
+
 from .graphs import Builder
 from .plans import ARRANGEMENTS, tensor, then
 from .samples import FUNCTIONS, shape_after, view_of
