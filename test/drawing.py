@@ -1,6 +1,6 @@
-"""How many random examples a test draws, and from what it draws them.
+"""How tests draw random examples, and how many.
 
-The hypothesis profile sets both; see ``test/conftest.py``.
+The hypothesis profile scales their number; see ``test/conftest.py``.
 """
 
 from __future__ import annotations

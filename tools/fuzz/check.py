@@ -338,7 +338,7 @@ class Session:
         return Outcome(copies, memory, moved)
 
     def take_back(self, outcome: Outcome) -> None:
-        """Undo the last call, since eager mode raises there and writes and returns nothing."""
+        """Undo a call that eager mode refuses: restore the weights, and forget its results."""
         self.restore()
         del self._kept[len(self._kept) - len(outcome.memory) :]
 
@@ -425,7 +425,10 @@ class _Check:
         self._captured: list[Outcome | Exception] = []
 
     def verdict(self, refusals: list[str]) -> Verdict:
-        """Return the first verdict on a call that is none of stock's own."""
+        """Return the verdict on the first call unlike both eager mode's and that of stock's graph.
+
+        Where there is none, it is on the model as a whole.
+        """
         try:
             with _stock():
                 stock, module = self._prepared(self._tried)
@@ -502,7 +505,7 @@ class _Check:
             return None if excused else self._settled(find, call)
         if isinstance(theirs, Exception):
             return self._says("refused", _line(theirs)) if is_first else None
-        if outcome == "memory" and self._has_own_memory(call, call.expected, theirs):
+        if outcome == "memory" and self._is_torchs_memory(call, call.expected, theirs):
             return None
         pairs = zip(theirs.results, call.expected.results, strict=True)
         if not all(_close(one, other, self.lower) for one, other in pairs):
@@ -513,15 +516,15 @@ class _Check:
     def _is_excused(
         self, call: Call, theirs: Outcome | Exception, outcome: str, detail: str
     ) -> bool:
-        """Return whether stock's graph, too, does not raise the error of eager mode."""
+        """Return whether stock's graph takes what eager mode refuses, or words the error anew."""
         if isinstance(theirs, Outcome):
             return outcome == "accepts"
         # Programs say in their own words which sizes they take.
         other_sizes = not _same_sizes(call.step.inputs, self._first.step.inputs)
         return detail.startswith(_name(theirs)) or other_sizes
 
-    def _has_own_memory(self, call: Call, expected: Outcome, theirs: Outcome) -> bool:
-        """Return whether torch's front end, too, gives results other memory than eager mode."""
+    def _is_torchs_memory(self, call: Call, expected: Outcome, theirs: Outcome) -> bool:
+        """Return whether torch's own front end places results otherwise than eager mode, too."""
         if (theirs.memory, theirs.moved) != (expected.memory, expected.moved):
             return True  # a dropout may copy
         # Compilers go by fake tensors, and log_sigmoid's have other strides.
