@@ -11,6 +11,7 @@ from torch.backends.zendnn.ir.text import describe
 from torch.backends.zendnn.passes.fuse_binary import fuse_binary
 from torch.backends.zendnn.passes.fuse_casts import fuse_casts
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
+from torch.backends.zendnn.passes.narrow_results import narrow_results
 from torch.backends.zendnn.passes.promote_operands import promote_operands
 from torch.backends.zendnn.passes.remove_casts import remove_casts
 
@@ -120,6 +121,33 @@ def test_a_product_that_others_read_in_bfloat16_is_left_alone(b: Builder) -> Non
     y = linear(b, b.input(half(2, 8)), 4, 8)
     b.done(b.eltwise("relu", to(b, y, "float32")), b.eltwise("relu", y))
     assert b.check(fuse_casts) == [0]
+
+
+# narrow_results
+
+
+def test_an_activation_in_float32_is_stored_in_bfloat16(b: Builder) -> None:
+    y = b.eltwise("gelu", to(b, linear(b, b.input(half(2, 8)), 4, 8), "float32"))
+    graph = b.done(to(b, y, "bfloat16"))
+    before = b.run()
+    counts = [rule(graph) for rule in (fuse_casts, fuse_eltwise, narrow_results)]
+    assert counts == [1, 1, 1]
+    graph.check()
+    (node,) = graph.nodes
+    assert (node.op, posts(node), node.attributes) == ("linear", ["gelu"], {})
+    assert graph.outputs[0].dtype == "bfloat16"
+    assert_close(b.run(), before)
+
+
+@pytest.mark.parametrize("reader", ["residual", "result"])
+def test_a_result_that_is_needed_in_float32_is_stored_so(b: Builder, reader: str) -> None:
+    wide = to(b, linear(b, b.input(half(2, 8)), 4, 8), "float32")
+    if reader == "residual":
+        wide = b.binary("add", wide, b.input(torch.randn(2, 4)))
+    narrow = to(b, wide, "bfloat16")
+    graph = b.done(*((narrow,) if reader == "residual" else (narrow, wide)))
+    assert (fuse_casts(graph), fuse_binary(graph)) == (1, int(reader == "residual"))
+    assert narrow_results(graph) == 0
 
 
 # promote_operands

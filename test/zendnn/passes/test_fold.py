@@ -367,6 +367,24 @@ def test_other_padding_before_a_convolution_stays(
     assert b.check(fold_pad) == [0]
 
 
+def test_padding_before_a_conversion_is_folded(b: Builder) -> None:
+    """As autocast leaves it."""
+    padded = b("pad", b.input(random(1, 3, 5, 6)), 0, 1, 0, 1, value=0.0)
+    narrow = b("to", padded, dtype="bfloat16")
+    graph = b.done(b.convolution(narrow, b.constant(4, 3, 3, 2)))
+    assert fold_pad(graph) == 1
+    graph.remove_dead()
+    assert ops(graph) == ["to", "convolution"]
+    assert graph.nodes[1].attributes["padding_end"] == (1, 1)
+
+
+def test_padding_before_a_conversion_that_others_read_stays(b: Builder) -> None:
+    padded = b("pad", b.input(random(1, 3, 5, 6)), 1, 1, value=0.0)
+    narrow = b("to", padded, dtype="bfloat16")
+    graph = b.done(b.convolution(narrow, b.constant(4, 3, 3, 2)), narrow)
+    assert fold_pad(graph) == 0
+
+
 def test_padding_that_others_read_stays(b: Builder) -> None:
     padded = b("pad", b.input(random(1, 3, 5, 6)), 1, 1, value=0.0)
     b.done(b.convolution(padded, b.constant(4, 3, 3, 2)), padded)

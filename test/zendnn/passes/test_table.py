@@ -34,7 +34,7 @@ IN_PLANS = {"choose_layout", "join_in_place", "reuse_operands", "fuse_pointwise"
 
 
 def test_every_pass_has_a_name_and_a_line() -> None:
-    assert len(set(passes.names())) == len(passes.names()) == 33
+    assert len(set(passes.names())) == len(passes.names()) == 34
     assert set(passes.describe()) == set(passes.names())
     assert all(passes.describe().values())
 

@@ -23,6 +23,7 @@ from ..support.graphs import Builder
 from ..support.interpreter import BINARY
 from ..support.plans import (
     check,
+    copies_of,
     implementations,
     interpret,
     make_plan,
@@ -239,6 +240,55 @@ def test_conversions_to_the_dtype_of_another(
     plan = make_plan(region_of(b, b("to_like", b.eltwise("abs", x), y)))
     (got,) = plan.run(b.examples, [])
     assert torch.equal(got, b.examples[0].abs().to(like))
+
+
+#: Sizes of images; their channels fill blocks, or do not.
+RESIDUALS = [
+    (1, 16, 6, 5),
+    (3, 32, 6, 5),
+    (1, 24, 6, 5),
+    (2, 24, 1, 7),
+    (1, 16, 1, 1),
+    (2, 3, 4, 4),
+]
+
+
+def residuals(b: Builder, shape: tuple[int, ...]) -> tuple[Value, Value, Value]:
+    """Two residuals of a network under autocast, in float32, and what the next layer reads."""
+    channels = shape[1]
+    narrow = convolved(b, b.input(tensor(*shape, dtype=torch.bfloat16)), channels, channels)
+    totals: list[Value] = []
+    for _ in range(2):
+        y = convolved(b, narrow, channels, channels, 3)
+        before = totals[-1] if totals else b("to", narrow, dtype="float32")
+        totals.append(b.binary("add", before, b("to", y, dtype="float32")))
+        narrow = b("to", totals[-1], dtype="bfloat16")
+    return totals[0], totals[1], narrow
+
+
+@pytest.mark.skipif(torch.bfloat16 not in PRIMITIVE_DTYPES, reason="bfloat16 needs AVX-512")
+@pytest.mark.parametrize("shape", RESIDUALS)
+def test_conversions_of_images(b: Builder, images: str, shape: tuple[int, ...]) -> None:
+    *_, narrow = residuals(b, shape)
+    plan = check(b, convolved(b, narrow, shape[1], 8), dtype=torch.bfloat16)
+    if images == "channels_last":
+        # The conversions and sums of a residual are one step, and none moves the image.
+        steps = [name for name in implementations(plan) if "convert" in name]
+        assert steps == ["convert, convert, binary add, convert", "convert, binary add, convert"]
+    if shape[1] % 16 == 0 or images == "channels_last":
+        assert copies_of(plan) <= 2, implementations(plan)  # at the borders
+
+
+@pytest.mark.skipif(torch.bfloat16 not in PRIMITIVE_DTYPES, reason="bfloat16 needs AVX-512")
+@pytest.mark.parametrize("shape", RESIDUALS)
+@pytest.mark.parametrize("joins", [False, True])
+def test_conversions_of_images_to_results(
+    b: Builder, images: str, shape: tuple[int, ...], joins: bool
+) -> None:
+    """Results, and parts of one, lie as torch has them."""
+    one, two, narrow = residuals(b, shape)
+    result = b("cat", b("to", one, dtype="bfloat16"), narrow, dim=1) if joins else narrow
+    check(b, result, two, dtype=torch.bfloat16)
 
 
 def test_conversions_between_layers(b: Builder) -> None:

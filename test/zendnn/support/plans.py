@@ -131,7 +131,10 @@ def region_of(b: Builder, *outputs: Value) -> Region:
 def interpret(
     region: Region, arguments: list[Any], dtype: torch.dtype, rounded: torch.dtype
 ) -> list[Tensor]:
-    """The region's results in ``dtype``, for constants first rounded to another dtype."""
+    """The region's results in ``dtype``, for constants first rounded to another dtype.
+
+    In float64, conversions between dtypes of floating point round nothing.
+    """
     constants = {
         value: value.constant
         for node in region.nodes
@@ -139,13 +142,23 @@ def interpret(
         if value.constant is not None
     }
     kept = dtype if dtype == torch.float64 else rounded
+    attributes = {
+        node: node.attributes
+        for node in region.nodes
+        if node.op == "to" and dtype == torch.float64
+        if getattr(torch, node.get("dtype")).is_floating_point
+    }
     try:
+        for node, before in attributes.items():
+            node.attributes = before | {"dtype": "float64"}
         for value, constant in constants.items():
             value.constant = cast(cast(constant, rounded), kept)
         return run_region(region, [cast(x, dtype) for x in arguments])
     finally:
         for value, constant in constants.items():
             value.constant = constant
+        for node, before in attributes.items():
+            node.attributes = before
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:

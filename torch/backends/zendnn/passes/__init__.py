@@ -43,6 +43,7 @@ _IN_GRAPHS = {
     "fuse_casts": "converts in the operators that compute",
     "fuse_eltwise": "makes activations post-ops",
     "fuse_binary": "makes residuals, masks and gates post-ops",
+    "narrow_results": "stores bfloat16 where float32 would be converted to it",
     "merge_linears": "merges linear layers that read one value",
     "fuse_layer_norm": "adds residuals in the norms that read them",
     "round_products": "multiplies float32 in bfloat16; off by default",

@@ -6,14 +6,16 @@ from operator import add
 
 from torch.backends.zendnn.ir.graph import Graph
 from torch.backends.zendnn.ir.node import Node
-from torch.backends.zendnn.passes._match import each, producer
+from torch.backends.zendnn.passes._match import each, producer, sole
 from torch.backends.zendnn.passes._weights import weight_of
 
 
 @each("convolution")
 def fold_pad(graph: Graph, node: Node) -> bool:
     """Fold padding of spatial dimensions into its private readers' own; return how many."""
-    pad = producer(node.inputs[0], "pad")
+    # Zeros are zeros in each dtype.
+    reader = sole(graph, node.inputs[0], "to") or node
+    pad = producer(reader.inputs[0], "pad")
     if pad is None or not graph.is_private(pad.output):
         return False
     if node.get("transposed") or pad.get("value"):
@@ -29,6 +31,6 @@ def fold_pad(graph: Graph, node: Node) -> bool:
     node.attributes["padding"] = begin
     if begin != end:
         node.attributes["padding_end"] = end
-    graph.set_inputs(node, [pad.inputs[0], *node.inputs[1:]])
+    graph.set_inputs(reader, [pad.inputs[0], *reader.inputs[1:]])
     node.origin = pad.origin + node.origin
     return True

@@ -43,6 +43,17 @@ bool see_over(Pointwise& chain, const Dims& sizes) {
   return true;
 }
 
+// Whether the strides lead to the same elements. Those of dimensions of size
+// one lead nowhere.
+bool are_same(const Dims& a, const Dims& b, const Dims& sizes) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && a[i] != b[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Whether two places of one buffer and of equal strides have no element in
 // common, since in each row the elements of one come before those of the other:
 // slices of a concatenation are so.
@@ -52,7 +63,7 @@ bool are_apart(
     const Dims& sizes) {
   const auto bytes = item_size(a.spec.dtype);
   const auto between = std::abs(a.ref.offset - b.ref.offset);
-  if (a.ref.buffer != b.ref.buffer || a.strides != b.strides ||
+  if (a.ref.buffer != b.ref.buffer || !are_same(a.strides, b.strides, sizes) ||
       item_size(b.spec.dtype) != bytes || between % bytes != 0) {
     return false;
   }
@@ -205,7 +216,7 @@ class Chain {
       const auto& place = whole_.places[i];
       if (place.ref.buffer == wanted.ref.buffer &&
           place.ref.offset == wanted.ref.offset &&
-          place.strides == wanted.strides &&
+          are_same(place.strides, wanted.strides, other.sizes) &&
           item_size(place.spec.dtype) == item_size(wanted.spec.dtype)) {
         found = i;
       } else if (

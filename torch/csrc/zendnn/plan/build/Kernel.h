@@ -42,6 +42,19 @@ layout_like(const Builder& builder, int64_t value, const Place& place) {
              : builder.values().row_major(value);
 }
 
+// The layout of a result of single elements: that of an operand of its size, or
+// row by row where the region returns it so.
+inline memory::desc
+layout_after(const Builder& builder, int64_t output, const Place& operand) {
+  const auto& values = builder.values();
+  const auto layout = layout_like(builder, output, operand);
+  const Place returned{.strides = values.result_strides(output)};
+  return builder.is_result(output) &&
+                 builder.describe(output, returned) != layout
+             ? values.row_major(output)
+             : layout;
+}
+
 // A number over so many dimensions, once for all executables of a plan.
 Place place_number(
     Builder& builder,

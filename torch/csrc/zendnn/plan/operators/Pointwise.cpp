@@ -1,4 +1,4 @@
-// Functions of single elements: eltwise, binary, where, conversions.
+// Functions of single elements: eltwise, binary, where.
 #include <torch/csrc/zendnn/plan/build/Kernel.h>
 #include <torch/csrc/zendnn/plan/build/PostOps.h>
 #include <torch/csrc/zendnn/plan/operators/Pointwise.h>
@@ -14,81 +14,18 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-struct ConvertArgs {
-  const void* src = nullptr;
-  void* dst = nullptr;
-  int64_t size = 0;
-};
-
-using Convert = void (*)(const ConvertArgs&);
-
-template <typename From, typename To>
-void convert(const ConvertArgs& args) {
-  const auto* from = static_cast<const From*>(args.src);
-  std::transform(
-      from, from + args.size, static_cast<To*>(args.dst), [](From x) {
-        return static_cast<To>(x);
-      });
-}
-
-// Null where there is none.
-template <typename To>
-Convert conversion(c10::ScalarType from) {
-  switch (from) {
-    case c10::ScalarType::Long:
-      return convert<int64_t, To>;
-    case c10::ScalarType::Int:
-      return convert<int32_t, To>;
-    case c10::ScalarType::Bool:
-    case c10::ScalarType::Byte:
-      return convert<uint8_t, To>;
-    case c10::ScalarType::Double:
-      return convert<double, To>;
-    case c10::ScalarType::Half:
-      return convert<c10::Half, To>;
-    default:
-      const auto* const row = find_dtype(from);
-      return row == nullptr ? nullptr
-                            : with_type(*row, []<class From>(From) -> Convert {
-                                return convert<From, To>;
-                              });
-  }
-}
-
-bool has_vector_kernel(c10::ScalarType from, c10::ScalarType to) {
-  return find_kernel_dtype(from) != nullptr && find_kernel_dtype(to) != nullptr;
-}
-
-// A conversion that the vector kernel does not have; null for others.
-Convert conversion(c10::ScalarType from, c10::ScalarType to) {
-  if (has_vector_kernel(from, to)) {
-    return nullptr;
-  }
-  switch (to) {
-    case c10::ScalarType::Bool:
-      return conversion<bool>(from);
-    case c10::ScalarType::Long:
-      return conversion<int64_t>(from);
-    case c10::ScalarType::Float:
-      return conversion<float>(from);
-    case c10::ScalarType::BFloat16:
-      return conversion<c10::BFloat16>(from);
-    case c10::ScalarType::Half:
-      return conversion<c10::Half>(from);
-    default:
-      return nullptr;
-  }
-}
-
 // Places the result over an operand of its size that nobody needs any more, or
 // anew, in the layout that such an operand has.
 void place_binary(Builder& builder, const Node& node) {
   const auto output = node.output();
   const auto& out_sizes = builder.values().sizes(output);
+  std::vector<int64_t> alike; // operands of the result's size
   for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
-    if (builder.values().sizes(value) != out_sizes) {
-      continue;
+    if (builder.values().sizes(value) == out_sizes) {
+      alike.push_back(value);
     }
+  }
+  for (const auto value : alike) {
     const auto place = builder.place(value);
     if (place.blocked) {
       if (!builder.reuse(output, value, place)) {
@@ -97,18 +34,22 @@ void place_binary(Builder& builder, const Node& node) {
       return;
     }
   }
-  for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
+  const auto row_major = builder.values().row_major(output);
+  auto layout = row_major;
+  for (const auto value : alike) {
     const auto place = builder.strided(value);
-    if (builder.values().sizes(value) == out_sizes &&
-        is_row_major(out_sizes, place.strides) &&
+    const auto here = layout_after(builder, output, place);
+    if (is_dense(out_sizes, place.strides) &&
+        builder.describe(output, place) == here &&
         builder.reuse(output, value, place)) {
       return;
     }
+    layout = layout == row_major ? here : layout;
   }
   if (const auto slice = builder.target(output); slice && !slice->blocked) {
     builder.set_place(output, *slice);
   } else {
-    builder.make_dense(output);
+    builder.make(output, layout);
   }
 }
 
@@ -538,61 +479,6 @@ void build_where(Builder& builder, const Node& node) {
             .a = 1,
             .b = 2,
             .c = 3,
-            .out = 0}}});
-}
-
-void infer_to(Values& values, const Node& node) {
-  const auto input = tensor(node, 0);
-  const auto from = values.dtype(input);
-  const auto to = node.op == Op::nonzero ? c10::ScalarType::Bool
-                  : node.op == Op::to
-                      ? dtype_returned(node.as<attr::to>().dtype)
-                      : values.dtype(tensor(node, 1));
-  if (node.as<attr::to>().in_place) {
-    broadcast(values.sizes(tensor(node, 1)), values.sizes(input), Keeps::first);
-  }
-  if (node.as<attr::to>().floating ||
-      (!has_vector_kernel(from, to) && conversion(from, to) == nullptr)) {
-    type_of(from);
-    type_of(to);
-  }
-  values.set_type(node.output(), values.sizes(input), to);
-}
-
-void build_to(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0), output = node.output();
-  const auto from_type = builder.values().dtype(input),
-             to_type = builder.values().dtype(output);
-  if (from_type == to_type) {
-    builder.set_place(output, builder.place(input));
-    return;
-  }
-  const auto from = builder.dense(input);
-  const auto to = builder.make_dense(output);
-  const std::string name =
-      to_type == c10::ScalarType::Bool ? "nonzero" : "convert";
-  if (const auto kernel = conversion(from_type, to_type)) {
-    using Args = ConvertArgs;
-    add_kernel(
-        builder,
-        node,
-        name,
-        kernel,
-        {.size = count(builder.values().sizes(input))},
-        {{&Args::src, from.ref}, {&Args::dst, to.ref}});
-    return;
-  }
-  builder.add_pointwise(
-      node,
-      row_of(node.op).kind,
-      name,
-      {.sizes = builder.values().sizes(input),
-       .places = {at(builder, output, to), at(builder, input, from)},
-       .instructions = {
-           {.kind = kernels::Instruction::Kind::conversion,
-            .dtype = find_kernel_dtype(to_type)->kernel,
-            .from = find_kernel_dtype(from_type)->kernel,
-            .a = 1,
             .out = 0}}});
 }
 
