@@ -42,11 +42,15 @@ layout_like(const Builder& builder, int64_t value, const Place& place) {
              : builder.values().row_major(value);
 }
 
-// The layout of a result of single elements: that of an operand of its size, or
-// row by row where the region returns it so.
+// The layout of a result of single elements: that of an operand of its size if
+// that is an image, but row by row where the region returns it so. Others may
+// be transposed for one reader, and read along their rows by the next.
 inline memory::desc
 layout_after(const Builder& builder, int64_t output, const Place& operand) {
   const auto& values = builder.values();
+  if (!operand.blocked && values.sizes(output).size() < 4) {
+    return values.row_major(output);
+  }
   const auto layout = layout_like(builder, output, operand);
   const Place returned{.strides = values.result_strides(output)};
   return builder.is_result(output) &&
