@@ -45,7 +45,7 @@ bool see_over(Pointwise& chain, const Dims& sizes) {
 
 // Whether the strides lead to the same elements. Those of dimensions of size
 // one lead nowhere.
-bool are_same(const Dims& a, const Dims& b, const Dims& sizes) {
+bool lead_alike(const Dims& a, const Dims& b, const Dims& sizes) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] > 1 && a[i] != b[i]) {
       return false;
@@ -63,7 +63,8 @@ bool are_apart(
     const Dims& sizes) {
   const auto bytes = item_size(a.spec.dtype);
   const auto between = std::abs(a.ref.offset - b.ref.offset);
-  if (a.ref.buffer != b.ref.buffer || !are_same(a.strides, b.strides, sizes) ||
+  if (a.ref.buffer != b.ref.buffer ||
+      !lead_alike(a.strides, b.strides, sizes) ||
       item_size(b.spec.dtype) != bytes || between % bytes != 0) {
     return false;
   }
@@ -216,7 +217,7 @@ class Chain {
       const auto& place = whole_.places[i];
       if (place.ref.buffer == wanted.ref.buffer &&
           place.ref.offset == wanted.ref.offset &&
-          are_same(place.strides, wanted.strides, other.sizes) &&
+          lead_alike(place.strides, wanted.strides, other.sizes) &&
           item_size(place.spec.dtype) == item_size(wanted.spec.dtype)) {
         found = i;
       } else if (

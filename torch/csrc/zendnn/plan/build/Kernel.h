@@ -43,8 +43,8 @@ layout_like(const Builder& builder, int64_t value, const Place& place) {
 }
 
 // The layout of a result of single elements: that of an operand of its size if
-// that is an image, but row by row where the region returns it so. Others may
-// be transposed for one reader, and read along their rows by the next.
+// that is an image, and row-major otherwise or where the region returns it so.
+// A transposed matrix is no image: its next reader wants rows.
 inline memory::desc
 layout_after(const Builder& builder, int64_t output, const Place& operand) {
   const auto& values = builder.values();

@@ -90,8 +90,9 @@ Places place_conversion(Builder& builder, int64_t input, int64_t output) {
     const auto from = builder.dense(input);
     return Places{sizes, from, builder.make_dense(output)};
   };
+  // Layouts are of dtypes that primitives compute in.
   if (find_dtype(values.dtype(input)) == nullptr ||
-      find_dtype(values.dtype(output)) == nullptr) { // not in a primitive's
+      find_dtype(values.dtype(output)) == nullptr) {
     return row_by_row();
   }
   const auto known = builder.place(input);
