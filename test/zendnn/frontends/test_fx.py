@@ -145,8 +145,9 @@ def test_empty_parts_are_left_out(empty: Tensor) -> None:
         return torch.cat([empty, F.relu(x)], 1), torch.cat([x, empty, x], 1)
 
     graph = import_graph(functional(Called(function), [ROWS])).graph
-    assert [node.op for node in graph.nodes] == ["eltwise", "cat"]
-    assert len(graph.nodes[1].inputs) == 2
+    ops = ["eltwise", "contiguous", "cat", "contiguous"]
+    assert [node.op for node in graph.nodes] == ops
+    assert len(graph.nodes[2].inputs) == 2
 
 
 def test_empty_parts_of_a_split_refuse_no_other() -> None:

@@ -116,10 +116,12 @@ def cat(call: Call) -> None:
     some = [x for x in parts if not _adds_nothing(x, dim)]
     if not some or {x.dtype for x in some} != {x.dtype for x in parts}:
         mapped(call)
-    elif len(some) == 1:
-        call.identity(some[0])
-    else:
-        call.result("cat", some, dim=dim)
+        return
+    # torch's result has channels last if all parts have, which nothing empty and nothing flat has.
+    has_empty, is_flat = len(some) < len(parts), some[0].rank not in (None, 4, 5)
+    is_copy = len(some) == 1 and (has_empty or is_flat)
+    x = some[0] if is_copy else call.step("cat", some, dim=dim)
+    call.identity(call.step("contiguous", [x]) if is_copy or has_empty else x)
 
 
 def _adds_nothing(x: Value, dim: int) -> bool:

@@ -161,7 +161,10 @@ def _shape_only(node: fx.Node) -> dict[fx.Node, torch.Tensor]:
 
 
 def _drop_empty_parts(graph: fx.Graph) -> None:
-    """Take parts without elements out of ``cat``, so that a region need not wait for them."""
+    """Take parts without elements out of ``cat``, so that a region need not wait for them.
+
+    With one of them, torch's result is row-major: it has channels last if all parts have.
+    """
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
         parts, *where = node.args
         values = [part.meta["val"] for part in parts]
@@ -170,8 +173,15 @@ def _drop_empty_parts(graph: fx.Graph) -> None:
             for part, x in zip(parts, values, strict=True)
             if not any(isinstance(size, int) and size == 0 for size in x.shape)
         ]
-        if some and len({x.dtype for x in values}) == 1:
-            node.args = (some, *where)
+        if not some or len(some) == len(parts) or len({x.dtype for x in values}) > 1:
+            continue
+        with graph.inserting_before(node):
+            x = some[0]
+            if len(some) > 1:
+                x = graph.call_function(node.target, (some, *where))
+                x.meta = dict(node.meta)
+        node.target, node.args = torch.ops.aten.clone.default, (x,)
+        node.kwargs = {"memory_format": torch.contiguous_format}
 
 
 def _is_foldable(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:

@@ -313,10 +313,27 @@ Dims Values::result_strides(int64_t value) const {
                                                 : row_major_strides(shape);
 }
 
+bool Values::is_always_row_major(const Node& node) const {
+  if (node.op == Op::where) {
+    return node.as<attr::where>().filled;
+  }
+  if (node.op == Op::roll) {
+    // torch concatenates two parts of each dimension. One that is empty never
+    // has channels last, so neither has the result.
+    const auto& [shifts, dims] = node.as<attr::roll>();
+    const auto& shape = sizes(tensor(node, 0));
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if (shifts[i] % shape[wrap(dims[i], std::ssize(shape))] == 0) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 void Values::follow_strides(const Node& node) {
   const auto follows = row_of(node.op).follows;
-  const bool filled = node.op == Op::where && node.as<attr::where>().filled;
-  if (follows == Follows::nothing || filled) {
+  if (follows == Follows::nothing || is_always_row_major(node)) {
     return; // row-major, or a view that has its strides
   }
   auto& result = values_[node.output()];

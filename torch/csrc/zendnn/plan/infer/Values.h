@@ -161,6 +161,8 @@ class Values {
   void find_joined();
   void infer_nodes(const Inferred* before);
   void infer_node(const Node& node);
+  // Whether torch's result is, whatever the strides of its operands are.
+  bool is_always_row_major(const Node& node) const;
   void follow_strides(const Node& node);
   void find_uses();
   // As torch would see it, whatever it is inside of the plan.
