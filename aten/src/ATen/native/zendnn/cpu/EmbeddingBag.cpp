@@ -59,11 +59,18 @@ void check_bags(
       "embedding_bag: offsets have no bag for ",
       ids,
       " ids; give the offset 0 of the first bag");
-  for (int64_t i = 1; i + 1 < count; ++i) {
-    const auto offset = value_at(offsets, i);
-    TORCH_CHECK_INDEX(
-        offset >= 0 && offset <= ids, "index out of range in self");
-  }
+  const auto are_within = [&]<class T>(const T* values) {
+    bool beyond = false; // without a branch, which would take most of the time
+    for (int64_t i = 1; i + 1 < count; ++i) {
+      beyond |= values[i] < 0 || values[i] > ids;
+    }
+    return !beyond;
+  };
+  TORCH_CHECK_INDEX(
+      offsets.scalar_type() == kLong
+          ? are_within(offsets.const_data_ptr<int64_t>())
+          : are_within(offsets.const_data_ptr<int32_t>()),
+      "index out of range in self");
 }
 
 // torch is as fast for sums without padding, without a closing offset before
