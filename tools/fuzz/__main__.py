@@ -23,7 +23,8 @@ from pathlib import Path
 import torch
 
 from tools.fuzz import check as check_module
-from tools.fuzz.check import FINDS, FRONT_ENDS, Verdict
+from tools.fuzz.check import FINDS, Verdict
+from tools.fuzz.check.front_ends import FRONT_ENDS
 from tools.fuzz.model import Model, source, tensors
 from tools.fuzz.shrink import shrink
 from tools.fuzz.worker import Worker, draw_settings
@@ -48,7 +49,8 @@ os.environ.update({settings})
 from pathlib import Path
 
 import torch
-from check import Code, check
+from check import check
+from check.source import Code
 
 MODEL = """
 {source}"""
@@ -227,7 +229,8 @@ def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str])
         front_end=verdict.front_end,
     )
     (temporary / "repeat.py").write_text(text)
-    shutil.copyfile(str(check_module.__file__), temporary / "check.py")
+    package = Path(str(check_module.__file__)).parent
+    shutil.copytree(package, temporary / "check", ignore=shutil.ignore_patterns("__pycache__"))
     runs = [list(tensors(model, inputs).values()) for inputs in model.inputs]
     weights = tensors(model, list(model.weights().values()))
     torch.save({"weights": weights, "runs": runs}, temporary / "tensors.pt")

@@ -14,7 +14,7 @@ from nnsmith.graph_gen import model_gen
 
 from tools.fuzz.blocks import with_block
 from tools.fuzz.chains import with_chain
-from tools.fuzz.check import Code
+from tools.fuzz.check.source import Code
 from tools.fuzz.lookups import with_lookups
 from tools.fuzz.model import KINDS, Data, Model, Node, draw_layout, source, tensors
 from tools.fuzz.operators import BOOL, F32, I64, operator_set, text_of

@@ -17,7 +17,9 @@ from typing import Any
 
 from torch import Tensor
 
-from tools.fuzz.check import LIGHTEST, Code, Verdict, check, run_alone
+from tools.fuzz.check import Verdict, check, run_alone
+from tools.fuzz.check.front_ends import LIGHTEST
+from tools.fuzz.check.source import Code
 from tools.fuzz.model import Model, source, tensors
 
 #: Environment variables to draw for the models of a process; defaults are likely.

@@ -109,7 +109,9 @@ def _replace_backends(name: str) -> None:
 def _optimize_exported() -> None:
     """Let the modules of exported programs fail where what we make of these gives other results."""
     torch: Any = _module("torch")
-    from tools.fuzz.check import TOLERANCE  # Winograd's method has more rounding than others
+    from tools.fuzz.check.tensors import (
+        TOLERANCE,  # Winograd's method has more rounding than others
+    )
 
     program: Any = torch.export.ExportedProgram
     original = program.module

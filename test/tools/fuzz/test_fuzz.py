@@ -24,7 +24,9 @@ from tools.fuzz import check as check_module
 from tools.fuzz import worker as worker_module
 from tools.fuzz.blocks import HEADERS, with_block
 from tools.fuzz.chains import with_chain
-from tools.fuzz.check import FrontEnd, Verdict
+from tools.fuzz.check import Verdict
+from tools.fuzz.check.front_ends import FRONT_ENDS, FrontEnd
+from tools.fuzz.check.source import Code
 from tools.fuzz.generate import generate
 from tools.fuzz.model import KINDS, LAYOUTS, Data, Model, Node, source, tensors
 from tools.fuzz.operators import names
@@ -99,9 +101,9 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
     monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
 
 
-def computing(expression: str) -> check_module.Code:
+def computing(expression: str) -> Code:
     """Return a model with one input ``x``."""
-    return check_module.Code(
+    return Code(
         "class Model(torch.nn.Module):\n"
         "    def __init__(self, weights):\n"
         "        super().__init__()\n"
@@ -134,7 +136,7 @@ def test_another_process_draws_the_same_model_and_tensors() -> None:
 def test_generated_models_run_and_have_the_declared_shapes() -> None:
     for index in range(12):
         model = generate(11, index, 5)
-        code = check_module.Code(source(model)).classes(torch.float32)
+        code = Code(source(model)).classes(torch.float32)
         net = code["Model"](tensors(model, list(model.weights().values())))
         results = net(*tensors(model, model.inputs[0]).values())
         shapes = {node.result: node.shape for node in model.nodes}
@@ -224,6 +226,19 @@ def test_branches_that_rounding_decides_are_skipped(
     assert verdict.outcome == ("unstable" if x == 1 else "shape")
 
 
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(RuntimeError, "same"), (IndexError, "same"), (ValueError, "raises"), (NameError, "raises")],
+)
+def test_any_operator_that_raises_may_raise_first(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], outcome: str
+) -> None:
+    lines = "y = x.view(5)\n        z = x[7]\n        return (y + z,)\n"
+    text = computing("x")._text.replace("return (x,)\n", lines)
+    failing(monkeypatch, error("no"))
+    assert check_module.check(Code(text), {}, [[torch.ones(2, 3)]], "fake").outcome == outcome
+
+
 @pytest.mark.parametrize(("value", "outcome"), [(1.0, "differs"), (1e-40, "unstable")])
 def test_bfloat16_products_may_flush_subnormals(
     monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
@@ -311,7 +326,7 @@ def test_a_trace_with_a_size_of_its_first_inputs_is_no_find() -> None:
     assert checked(model, "trace").outcome == "same"
 
 
-STATEFUL = check_module.Code(
+STATEFUL = Code(
     """class Model(torch.nn.Module):
     def __init__(self, weights: Dict[str, torch.Tensor]) -> None:
         super().__init__()
@@ -337,7 +352,7 @@ def test_results_of_a_call_that_stock_refuses_are_not_compared_later() -> None:
 
 
 #: Freezing drops the product, which raises for two rows, and a trace splits no single row.
-FORGIVING = check_module.Code(
+FORGIVING = Code(
     """class Model(torch.nn.Module):
     def __init__(self, weights: Dict[str, torch.Tensor]) -> None:
         super().__init__()
@@ -366,7 +381,7 @@ def test_what_a_call_has_written_is_taken_back_where_eager_mode_raises() -> None
 
 
 #: Freezing makes a constant of the zeros, which each call adds to.
-COUNTING = check_module.Code(
+COUNTING = Code(
     """class Model(torch.nn.Module):
     def __init__(self, weights: Dict[str, torch.Tensor]) -> None:
         super().__init__()
@@ -606,7 +621,7 @@ def test_constants_that_a_caller_may_change_are_found(monkeypatch: pytest.Monkey
     assert (verdict.outcome, verdict.detail[:15]) == ("differs", "inputs 0 again:")
 
 
-@pytest.mark.parametrize("front_end", check_module.FRONT_ENDS)
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_writes_and_states_are_as_in_eager_mode(front_end: str) -> None:
     assert checked(SUMS, front_end).outcome == "same"
 
@@ -655,7 +670,7 @@ TWICE = Model(
 
 def test_blocks_that_run_another_number_of_times_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     once = replace(TWICE, nodes=tuple(replace(node, under="") for node in TWICE.nodes))
-    result = check_module.Code(source(once)).classes(torch.float32)["Model"]
+    result = Code(source(once)).classes(torch.float32)["Model"]
     front_end = FrontEnd(
         lambda module, inputs: module, lambda module: result(dict(module.named_buffers()))
     )
@@ -771,7 +786,7 @@ def test_slow_front_ends_get_a_share_of_the_models() -> None:
         fuzzer = command.Fuzzer(arguments)
         return [fuzzer._front_ends(index) for index in range(300)]
 
-    names = list(check_module.FRONT_ENDS)
+    names = list(FRONT_ENDS)
     drawn = chosen()
     assert drawn == chosen()
     assert {len(some) for some in drawn} == {4, len(names)}
