@@ -21,7 +21,7 @@ Function = Callable[[Tensor], Tensor]
 READ = 32
 
 
-def _calls(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[Call, Call]:
+def calls(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[Call, Call]:
     """A module as a plan, built, and as it is."""
     module.eval()
     with torch.inference_mode(False), torch.no_grad():
@@ -64,7 +64,7 @@ def frozen(
             image = torch.randn(1, channels, size, size).to(dtype)
             inputs = [image.to(memory_format=torch.channels_last)]
             inputs += [torch.randn_like(block(*inputs)) for _ in range(residual)]
-            return _calls(block, inputs)
+            return calls(block, inputs)
 
     alone = convolution(channels, out, size, kernel, stride=stride)
     return replace(
@@ -95,7 +95,7 @@ def frozen_function(
     def make(dtype: torch.dtype) -> tuple[Call, Call]:
         with torch.inference_mode(False), torch.no_grad():
             x = torch.randn(rows, 1).to(dtype)
-            return _calls(_Function(function, width).to(dtype), [x])
+            return calls(_Function(function, width).to(dtype), [x])
 
     numbers = rows * width
     return Problem(
@@ -155,7 +155,7 @@ def layer(operator: str, make_module: Callable[[], nn.Module | Function], *shape
             module = result if isinstance(result, nn.Module) else _Of(result)
             products = isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
             block = nn.Sequential(module, nn.ReLU()) if products else _Between(module)
-            return _calls(block.to(dtype), [torch.randn(shape).to(dtype)])
+            return calls(block.to(dtype), [torch.randn(shape).to(dtype)])
 
     size, moved = "x".join(map(str, shape)), torch.Size(shape).numel()
     result = Problem(f"{operator} frozen", size, (OTHER,), make, values=moved)

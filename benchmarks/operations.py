@@ -24,9 +24,11 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -83,32 +85,45 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[left_out], ordered[count - 1 - left_out]
 
 
-def _took(call: Call, repeat: int, enabled: bool) -> float:
+Switch = Callable[[bool], AbstractContextManager[object]]
+
+
+def _switch(on: bool) -> AbstractContextManager[object]:
+    """Run ZenDNN's kernels, or torch's own."""
+    zendnn: Any = torch.backends.zendnn
+    switched: AbstractContextManager[object] = zendnn.flags(enabled=on)
+    return switched
+
+
+def _took(call: Call, repeat: int, on: bool, switch: Switch) -> float:
     """The seconds that one call takes, averaged over ``repeat`` calls."""
-    with torch.backends.zendnn.flags(enabled=enabled):
+    with switch(on):
         start = time.perf_counter()
         for _ in range(repeat):
             call()
         return (time.perf_counter() - start) / repeat
 
 
-def compare(ours: Call, stock: Call, seconds: float) -> Times:
-    """Time both calls in turn, for about ``seconds`` and at least ``FEWEST_PAIRS`` times each."""
+def compare(ours: Call, stock: Call, seconds: float, switch: Switch = _switch) -> Times:
+    """Time both calls in turn, for about ``seconds`` and at least ``FEWEST_PAIRS`` times each.
+
+    Ours run within ``switch(True)``, the others within ``switch(False)``.
+    """
     zendnn = torch.backends.zendnn
     sides = {True: ours, False: stock}
     zendnn.reset_counters()
-    _took(ours, 1, True)
+    _took(ours, 1, True, switch)
     calls = sum(zendnn.counters().values())
-    _took(stock, 1, False)
+    _took(stock, 1, False, switch)
     repeat = 1
-    while min(_took(call, repeat, on) for on, call in sides.items()) * repeat < SHORTEST:
+    while min(_took(call, repeat, on, switch) for on, call in sides.items()) * repeat < SHORTEST:
         repeat *= 2
     pairs: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
     while len(pairs) < FEWEST_PAIRS or time.perf_counter() < end:
         # The order alternates, because the second one may run on a busier or warmer machine.
         order = (True, False) if len(pairs) % 2 else (False, True)
-        took = {on: _took(sides[on], repeat, on) for on in order}
+        took = {on: _took(sides[on], repeat, on, switch) for on in order}
         pairs.append((took[True], took[False]))
     ratios = [mine / other for mine, other in pairs]
     mine, other = (statistics.median(times) * 1e6 for times in zip(*pairs, strict=True))

@@ -25,7 +25,15 @@ PACKAGE = "torch.backends.zendnn"
 
 NOTE = "// Generated from torch/backends/zendnn/table.\n"
 
-_TABLES = ("dtypes", "functions", "instruction_sets", "kernels", "operators", "settings")
+_TABLES = (
+    "dtypes",
+    "functions",
+    "instruction_sets",
+    "kernels",
+    "operators",
+    "settings",
+    "thresholds",
+)
 
 _CPP_TYPES = {
     "bool": "bool",
@@ -136,6 +144,19 @@ def variables_header(table: Any) -> str:
             default = f", {default}" if default else ""
             lines.append(f'inline constexpr {type_} {name}{{"{row.name}"{default}}};')
     return "\n".join([*lines, "} // namespace at::native::zendnn::variables\n"])
+
+
+def threshold_rows(table: Any) -> str:
+    """Return the enumerators of thresholds, and their names and values, which may be changed."""
+    lines = [NOTE + "#pragma once\n", "#include <atomic>\n#include <cstdint>"]
+    lines += ["#include <string_view>\n\nnamespace at::native::zendnn {\n"]
+    lines += [f"enum class Threshold : uint8_t {{ {', '.join(table.THRESHOLDS)} }};\n"]
+    lines += ["struct ThresholdRow {", "  std::string_view name;"]
+    lines += ["  std::atomic<int64_t> value;", "};"]
+    lines += ['__attribute__((visibility("hidden"))) inline constinit ThresholdRow']
+    lines += ["    threshold_rows[] = {"]
+    lines += [f'        {{"{row.name}", {row.value}}},' for row in table.THRESHOLDS.values()]
+    return "\n".join([*lines, "};\n", "} // namespace at::native::zendnn\n"])
 
 
 def _variable(row: Any) -> tuple[str, str]:
@@ -493,6 +514,7 @@ FILES = {
     "aten/src/ATen/native/zendnn/DtypeRows.inc": dtype_rows,
     "aten/src/ATen/native/zendnn/KernelDtypeRows.inc": kernel_dtype_rows,
     "aten/src/ATen/native/zendnn/InstructionSets.h": instruction_sets_header,
+    "aten/src/ATen/native/zendnn/ThresholdRows.h": threshold_rows,
     "aten/src/ATen/native/zendnn/Variables.h": variables_header,
     "aten/src/ATen/native/zendnn/kernels/Dispatch.cpp": dispatch_source,
     "aten/src/ATen/native/zendnn/kernels/dtypes.h": kernel_dtypes_header,

@@ -190,6 +190,12 @@ def test_variables_have_their_kind_and_default(written: Path) -> None:
     assert "ZENDNN_MAX_CPU_ISA" not in text, "libzendnn reads it"
 
 
+def test_thresholds_have_their_values(written: Path) -> None:
+    text = (written / "aten/src/ATen/native/zendnn/ThresholdRows.h").read_text()
+    assert "enum class Threshold : uint8_t { product, product_elsewhere, " in text
+    assert '{"softmax_row", 32768},\n' in text
+
+
 def test_each_variable_that_is_read_is_a_row_and_each_row_is_read() -> None:
     folders = ("aten", "torch", "third_party/zendnn")
     files = [x for folder in folders for x in (REPO / folder).rglob("*.*")]

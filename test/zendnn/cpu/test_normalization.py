@@ -413,9 +413,8 @@ def test_large_softmax_is_right(
 
 
 def test_a_softmax_that_stock_torch_computes_faster_falls_back() -> None:
-    assert_same_bits(lambda: torch.log_softmax(values(9, 4, 50, dtype=torch.bfloat16), 1))
     assert_same_bits(lambda: torch.softmax(values(2, 32769, dtype=torch.bfloat16), 1))
-    assert_same_bits(lambda: torch.softmax(values(2, 1025, 5, dtype=torch.bfloat16), 1))
+    assert_same_bits(lambda: torch.softmax(values(2, 2049, 5, dtype=torch.bfloat16), 1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -8,6 +8,7 @@
 #include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/Logs.h>
 #include <ATen/native/zendnn/Route.h>
+#include <ATen/native/zendnn/Thresholds.h>
 #include <ATen/native/zendnn/cpu/Overrides.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/DynamicTypes.h>
@@ -334,6 +335,16 @@ PYBIND11_MODULE(_C, m) {
   m.def("_plan_cache_capacity", &ctx::plan::plan_cache_capacity);
   m.def("_set_plan_cache_capacity", &ctx::plan::set_plan_cache_capacity);
   m.def("_forget_tuning", &ctx::plan::forget_choices);
+  m.def(
+      "_thresholds",
+      &ctx::thresholds,
+      "The sizes at which another implementation takes over, by name.");
+  m.def(
+      "_set_threshold",
+      torch::wrap_pybind_function(ctx::set_threshold),
+      "Set such a size, for problems and plans to come.",
+      "name"_a,
+      "value"_a);
   m.def(
       "_choose",
       torch::wrap_pybind_function(choose),

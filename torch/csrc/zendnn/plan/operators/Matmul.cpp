@@ -557,9 +557,10 @@ void infer_matmul(Values& values, const Node& node) {
     refuse("a matrix product whose operands disagree");
   }
   auto out = broadcast({a.begin(), a.end() - 2}, {b.begin(), b.end() - 2});
-  constexpr int64_t kMany = 512; // fewer cost less than a call of torch's
+  // Fewer cost less than a call of torch's.
   if (const auto batch = count(out);
-      batch >= kMany && cpu::are_tiny(batch, a.end()[-2], a.back(), b.back())) {
+      batch >= value_of(Threshold::many_tiny_products) &&
+      cpu::are_tiny(batch, a.end()[-2], a.back(), b.back())) {
     refuse("products of many tiny matrices");
   }
   out.insert(out.end(), {a.end()[-2], b.back()});

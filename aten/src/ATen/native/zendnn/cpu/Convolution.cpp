@@ -106,10 +106,9 @@ Tensor strided(const Tensor& input, IntArrayRef stride) {
 }
 
 // A convolution with a kernel of size 1 multiplies the weights by the image in
-// place, where other convolutions first reorder both into blocks. Measured on
-// ResNet-50's and MobileNetV2's sizes, it is slower only for batches of small
-// plain images, each of which is a separate product, and for many rows in
-// channels-last.
+// place, where other convolutions first reorder both into blocks. It is slower
+// only for batches of small plain images, each of which is a separate product,
+// and for many rows in channels-last, or of images of one point.
 bool is_product(
     int64_t batch,
     int64_t image, // points of each
@@ -117,16 +116,14 @@ bool is_product(
     IntArrayRef padding,
     int64_t groups,
     MemoryFormat format) {
-  constexpr int64_t kFewRows = 4096, kLargeImage = 784;
   if (groups != 1 || !all_equal(weight.sizes().slice(2), 1) ||
       !all_equal(padding, 0)) {
     return false;
   }
-  if (format != MemoryFormat::Contiguous) {
-    return batch * image <= kFewRows;
+  if (format != MemoryFormat::Contiguous || image == 1) {
+    return batch * image <= value_of(Threshold::pointwise_rows);
   }
-  return batch == 1 || image >= kLargeImage ||
-         batch * image * weight.size(0) * weight.size(1) <= kLittleWork;
+  return are_faster_one_by_one(batch, image, weight.numel());
 }
 
 // How often a weight is multiplied: by each point of the results, or of the
@@ -168,8 +165,7 @@ bool is_too_little(
   const bool is_point = !transposed && all_equal(stride, 1) &&
                         all_equal(weight.sizes().slice(2), 1);
   if (!torch_reads_plain(input, weight, is_point, groups) ||
-      (!are_few_uses(uses) &&
-       !is_little_work(uses * weight.numel(), is_point))) {
+      (!are_few_uses(uses) && !is_little_work(uses * weight.numel()))) {
     return false;
   }
   if (transposed) {
@@ -267,6 +263,9 @@ Tensor multiply_points(
     return result;
   }
   const auto x = points.contiguous().view({batch, in, -1});
+  if (batch > 1 && x.size(2) == 1) {
+    return product(bias, x.squeeze(2), matrix.t()).view(sizes);
+  }
   const auto column = bias.defined() ? bias.unsqueeze(1) : bias;
   return (batch == 1 ? product(column, matrix, x[0])
                      : product(column, matrix.expand({batch, out, in}), x))
@@ -304,20 +303,18 @@ Tensor convolve_taken(
                           : MemoryFormat::Contiguous;
   const auto b = bias.defined() ? bias.contiguous() : bias;
   if (!transposed) {
-    if (input.dim() == 4 && format == MemoryFormat::Contiguous) {
+    const auto points = strided(input, stride);
+    const auto image = c10::multiply_integers(points.sizes().slice(2));
+    const bool multiplies =
+        is_product(points.size(0), image, weight, padding, groups, format);
+    if (input.dim() == 4 && format == MemoryFormat::Contiguous &&
+        !(multiplies && image == 1)) {
       if (auto result = convolve_plain(
               input, weight, b, stride, padding, dilation, groups)) {
         return *std::move(result);
       }
     }
-    const auto points = strided(input, stride);
-    if (is_product(
-            points.size(0),
-            c10::multiply_integers(points.sizes().slice(2)),
-            weight,
-            padding,
-            groups,
-            format)) {
+    if (multiplies) {
       return multiply_points(points, weight, b, format);
     }
   }

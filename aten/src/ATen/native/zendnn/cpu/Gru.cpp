@@ -25,13 +25,6 @@ namespace {
 using ::zendnn::lbr_gru_forward;
 using ::zendnn::memory;
 
-// With fewer steps, packing the weights costs more than it saves. With more
-// weights, torch's matrix products are faster.
-constexpr int64_t kFewestSteps = 16;
-constexpr int64_t most_weights(ScalarType dtype) {
-  return dtype == kFloat ? 3 * 128 * 256 : 3 * 256 * 512;
-}
-
 Reason why_not_gru(
     const Tensor& input,
     const Tensor& hx,
@@ -66,8 +59,11 @@ Reason why_not_gru(
   }
   const int64_t directions = bidirectional ? 2 : 1;
   const int64_t each = has_biases ? 4 : 2;
-  const auto hidden = hx.size(2), most = most_weights(dtype);
-  if (input.size(batch_first ? 1 : 0) < kFewestSteps) {
+  // With more weights, torch's matrix products are faster.
+  const auto most = value_of(Threshold::gru_weights);
+  const auto hidden = hx.size(2);
+  // With fewer steps, packing the weights costs more than it saves.
+  if (input.size(batch_first ? 1 : 0) < value_of(Threshold::gru_steps)) {
     return "too few steps to gain";
   }
   if (hx.size(0) != num_layers * directions ||

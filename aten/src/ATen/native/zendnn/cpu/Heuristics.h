@@ -1,15 +1,19 @@
 // Problems that ZenDNN supports but leaves to torch's own kernels, since these
 // are as fast or faster, some only on some CPUs. Each family of operators has a
-// function that returns the reason. Measured with benchmarks.operations.
+// function that returns the reason. Sizes that decide are rows of the table of
+// thresholds; the rest was measured with benchmarks.operations.
 #pragma once
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Cpu.h>
+#include <ATen/native/zendnn/Thresholds.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>
 #include <torch/version.h>
+
+#include <algorithm>
 
 namespace at::native::zendnn::cpu {
 
@@ -41,8 +45,7 @@ inline bool may_round(ScalarType dtype, Multiplies what) {
 // Whether each product of (m, k) and (k, n) is so small that torch's plain
 // loops end before a kernel for blocks has begun.
 inline bool are_tiny(int64_t batch, int64_t m, int64_t k, int64_t n) {
-  constexpr int64_t kTiny = 64;
-  return batch > 1 && m * k * n < kTiny;
+  return batch > 1 && m * k * n < value_of(Threshold::tiny_product);
 }
 
 // A batch of products of (m, k) and (k, n), with or without an addend.
@@ -55,9 +58,10 @@ inline Reason why_leave_product(
     bool added) {
   // Below this many multiply-adds the call's overhead outweighs its speed.
   // torch's overhead is lowest for two float32 matrices.
-  const int64_t smallest = added                             ? 1 << 8
-                           : batch > 1 || dtype == kBFloat16 ? 1 << 11
-                                                             : 1 << 15;
+  const auto smallest = value_of(
+      added                             ? Threshold::product_with_addend
+      : batch > 1 || dtype == kBFloat16 ? Threshold::product_elsewhere
+                                        : Threshold::product);
   if (m == 1 || n == 1) {
     return "a matrix and a vector, which memory bounds";
   }
@@ -76,9 +80,10 @@ inline Reason why_leave_product(
   }
   // On AMX, torch's newer oneDNN is faster for large results and for odd
   // depths.
-  constexpr int64_t kLargeResult = 1 << 21, kManyRows = 2048, kDeep = 64;
-  return uses(Isa::amx) && (m * n >= kLargeResult ||
-                            (k % 2 == 1 && k > kDeep && batch * m >= kManyRows))
+  return uses(Isa::amx) &&
+                 (m * n >= value_of(Threshold::product_result) ||
+                  (k % 2 == 1 && k > value_of(Threshold::product_depth) &&
+                   batch * m >= value_of(Threshold::product_rows)))
              ? why::kNoGain
              : nullptr;
 }
@@ -115,15 +120,13 @@ inline bool torch_reads_plain(
 
 // Whether each weight is multiplied too rarely to be brought into a block.
 inline bool are_few_uses(int64_t uses) {
-  constexpr int64_t kFew = 32;
-  return uses < kFew;
+  return uses < value_of(Threshold::weight_uses);
 }
 
 // Whether the calls of reorders and the memory around them outlast so many
 // multiply-adds.
-inline bool is_little_work(int64_t work, bool is_point) {
-  constexpr int64_t kLittle = 3 << 20, kLittleOfPoints = 1 << 23;
-  return work < (is_point ? kLittleOfPoints : kLittle);
+inline bool is_little_work(int64_t work) {
+  return work < value_of(Threshold::convolution_work);
 }
 
 inline Reason why_leave_convolution(
@@ -153,9 +156,9 @@ inline Reason why_leave_attention_gradient(
     const Tensor& query,
     const Tensor& key) {
   // From this many on, tiles are faster than vectors.
-  constexpr int64_t kFewest = 512;
-  return query.scalar_type() == kBFloat16 && query.size(2) >= kFewest &&
-                 key.size(2) >= kFewest && uses(Isa::amx)
+  return query.scalar_type() == kBFloat16 && uses(Isa::amx) &&
+                 std::min(query.size(2), key.size(2)) >=
+                     value_of(Threshold::attention_gradient_length)
              ? why::kNoGain
              : nullptr;
 }
@@ -183,11 +186,12 @@ inline Reason why_leave_softmax(const Tensor& x, int64_t dim, bool log) {
     return nullptr;
   }
   // Our kernel computes the powers of long rows and columns twice.
-  constexpr int64_t kLongRow = 32768, kLongColumn = 1024, kShortColumn = 4;
   const auto size = x.size(dim);
   const bool rows = dim == -1 || dim == x.dim() - 1;
-  const bool leaves = log ? !rows && size <= kShortColumn
-                          : size > (rows ? kLongRow : kLongColumn);
+  const bool leaves =
+      !log &&
+      size >
+          value_of(rows ? Threshold::softmax_row : Threshold::softmax_column);
   return leaves ? "rows or columns of a size at which torch is as fast"
                 : nullptr;
 }

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/zendnn/Primitives.h>
+#include <ATen/native/zendnn/Thresholds.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
@@ -39,28 +40,23 @@ struct ProblemHash {
   }
 };
 
-// Whether reordering into blocks takes longer than it saves. Measured on
-// ResNet-50's, MobileNetV2's and smaller sizes, reordering pays off for batches
-// of images with few points, which leave the last panel partly empty, or when
-// bfloat16 makes the computation short.
+// Whether reordering into blocks takes longer than it saves.
 bool is_faster_plain(const Problem& p) {
-  const auto kernel = p.weight[2] * p.weight[3];
-  int64_t fewest_points = 1;
-  if (p.input[0] > 1) {
-    fewest_points = kernel == 1 ? 128 : 512;
-  } else if (kernel > 1 && p.dtype == memory::data_type::bf16) {
-    fewest_points = 128;
+  const auto batch = p.input[0], points = p.output[2] * p.output[3];
+  const auto weights = c10::multiply_integers(p.weight);
+  if (p.weight[2] * p.weight[3] == 1) {
+    return are_faster_one_by_one(batch, points, weights);
   }
-  return p.output[2] * p.output[3] >= fewest_points ||
-         c10::multiply_integers(p.output) * p.weight[1] * kernel <= kLittleWork;
+  return batch == 1 ||
+         batch * points * weights <= value_of(
+                                         p.dtype == memory::data_type::bf16
+                                             ? Threshold::plain_bf16_work
+                                             : Threshold::plain_work);
 }
 
 // Only our implementation suits plain layouts; upstream's are slower on them
 // than in blocks.
 std::optional<BoundPrimitive> make_primitive(const Problem& p) {
-  if (!is_faster_plain(p)) {
-    return std::nullopt;
-  }
   using tag = memory::format_tag;
   const auto dims = [](IntArrayRef sizes) { return sizes.vec(); };
   const memory::desc input(dims(p.input), p.dtype, tag::nchw);
@@ -159,10 +155,15 @@ bool takes_planes(const Problem& problem) {
   return uses(Isa::avx2) && kernels::takes_windows(windows_of(problem));
 }
 
-const std::optional<BoundPrimitive>& primitive_of(const Problem& problem) {
+// Null if there is none that is faster than one on blocks.
+const BoundPrimitive* primitive_of(const Problem& problem) {
+  if (!is_faster_plain(problem)) {
+    return nullptr;
+  }
   thread_local Recent<Problem, std::optional<BoundPrimitive>, ProblemHash>
       recent;
-  return recent.find(problem, make_primitive);
+  const auto& primitive = recent.find(problem, make_primitive);
+  return primitive ? &*primitive : nullptr;
 }
 
 std::optional<Tensor> convolve_in_panels(
@@ -170,8 +171,8 @@ std::optional<Tensor> convolve_in_panels(
     const Tensor& input,
     const Tensor& weight,
     const Tensor& bias) {
-  const auto& primitive = primitive_of(problem);
-  if (!primitive) {
+  const auto* const primitive = primitive_of(problem);
+  if (primitive == nullptr) {
     return std::nullopt;
   }
   const auto x = input.contiguous(), w = weight.contiguous();
@@ -210,6 +211,14 @@ std::optional<Tensor> convolve_planes(
 
 } // namespace
 
+bool are_faster_one_by_one(int64_t batch, int64_t points, int64_t weights) {
+  return batch == 1 || points >= value_of(Threshold::pointwise_image) ||
+         batch * points * weights <=
+             value_of(Threshold::pointwise_batch_work) ||
+         (points >= value_of(Threshold::pointwise_points) &&
+          batch * weights <= value_of(Threshold::pointwise_weights));
+}
+
 bool convolves_plain(
     const Tensor& input,
     const Tensor& weight,
@@ -223,7 +232,7 @@ bool convolves_plain(
   }
   const auto problem =
       problem_of(input, weight, has_bias, stride, padding, dilation);
-  return groups > 1 ? takes_planes(problem) : primitive_of(problem).has_value();
+  return groups > 1 ? takes_planes(problem) : primitive_of(problem) != nullptr;
 }
 
 std::optional<Tensor> convolve_plain(

@@ -7,8 +7,10 @@
 
 namespace at::native::zendnn::cpu {
 
-// Up to this many multiply-adds, any convolution is faster in plain layout.
-constexpr int64_t kLittleWork = 1 << 21;
+// Whether plain images of so many points, each multiplied by the weights of
+// kernels of one point, are faster than all at once in blocks: each reads all
+// weights anew.
+bool are_faster_one_by_one(int64_t batch, int64_t points, int64_t weights);
 
 // The convolution of images (n, channels, height, width) with kernels (filters,
 // channels / groups, down, across), both float32 or both bfloat16. The bias is

@@ -4,6 +4,7 @@
 #include <ATen/CPUFunctions.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/zendnn/Thresholds.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
 #include <ATen/native/zendnn/kernels/random.h>
 
@@ -12,10 +13,6 @@
 
 namespace at::native::zendnn::cpu {
 namespace {
-
-// For fewer numbers, copying the engine from its generator and back takes
-// longer than the draws.
-constexpr int64_t kFewest = 128;
 
 // False, without any draw, if the engine's state is not a valid one.
 bool draw(CPUGeneratorImpl& generator, double p, const Tensor& out) {
@@ -63,8 +60,11 @@ Reason why_not_bernoulli(
     double p,
     const std::optional<Generator>& generator) {
   const auto reason = why_no_operand(self);
-  return reason != nullptr                      ? reason
-         : self.numel() < kFewest               ? "too few numbers to gain"
+  return reason != nullptr ? reason
+         // Copying the engine from its generator and back takes longer than
+         // few draws.
+         : self.numel() < value_of(Threshold::bernoulli_numbers)
+             ? "too few numbers to gain"
          : !self.is_non_overlapping_and_dense() ? why::kOrder
          : !(p >= 0 && p <= 1)                  ? "a p that is no probability"
          : generator && generator->defined() && !generator->device().is_cpu()
