@@ -10,8 +10,7 @@ are above 1 before it and below 1 behind it. One that is wrong beyond noise, by 
 *misplaced*. Rows that decide nothing on this CPU are left out.
 
 ``--document`` replaces this CPU's part of a document, once everything is measured. The machine must
-be idle. Exit code: 0; 1 if ``--check`` is given and a threshold is misplaced; 2 for a wrong option
-or a torch without ZenDNN.
+be idle. Exit code: 0; 1 if ``--check`` is given and a threshold is misplaced; 2 for a wrong option.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.backends.zendnn.table.thresholds import THRESHOLDS, Threshold
+from torch.backends.zendnn import _C
+from torch.backends.zendnn.table.thresholds import THRESHOLDS
 
 from benchmarks.compare import Parser, cpu_name, output, progress
 from benchmarks.layers import calls
@@ -75,15 +75,9 @@ def _bernoulli(size: int) -> Compute:
     return lambda: x.bernoulli_(0.9, generator=generator)
 
 
-def _gru(steps: int, hidden: int, dtype: torch.dtype) -> Compute:
-    layer = torch.nn.GRU(hidden, hidden).to(dtype).eval()
-    x = torch.randn(steps, 8, hidden).to(dtype)
-
-    def compute() -> Tensor:
-        result: Tensor = layer(x)[0]
-        return result
-
-    return compute
+def _gru(steps: int, hidden: int) -> Compute:
+    layer, x = torch.nn.GRU(hidden, hidden).eval(), torch.randn(steps, 8, hidden)
+    return lambda: layer(x)[0]
 
 
 def _square(weights: int) -> int:
@@ -99,7 +93,6 @@ def _last(kernel: int, channels: int, filters: int, *size: int) -> Compute:
 
 
 _padded = partial(F.conv2d, padding=1)
-
 
 #: For each threshold, problems of any size, in which no other threshold decides.
 CASES: Mapping[str, Callable[[int], Compute]] = {
@@ -124,16 +117,14 @@ CASES: Mapping[str, Callable[[int], Compute]] = {
     "softmax_row": lambda n: _bfloat16(partial(torch.softmax, dim=-1), (16, n)),
     "softmax_column": lambda n: _bfloat16(partial(torch.softmax, dim=0), (n, 256)),
     "bernoulli_numbers": _bernoulli,
-    "gru_steps": lambda n: _gru(n, 64, torch.float32),
-    "gru_weights": lambda n: _gru(32, _square(n), torch.float32),
+    "gru_steps": lambda n: _gru(n, 64),
+    "gru_weights": lambda n: _gru(32, _square(n)),
 }
 
 
 @contextlib.contextmanager
 def counted_as(name: str, larger: bool) -> Iterator[None]:
     """Count problems of any size as larger than a threshold, or as smaller."""
-    from torch.backends.zendnn import _C
-
     value = _C._thresholds()[name]
     _C._set_threshold(name, 0 if larger else sys.maxsize)
     try:
@@ -159,13 +150,13 @@ def ran(compute: Compute) -> list[tuple[str, str]]:
     return [(event.route, event.implementation) for event in events]
 
 
-def measure(name: str, value: int, seconds: float) -> list[Times] | None:
+def measure(name: str, seconds: float) -> list[Times] | None:
     """Time both sides at each of the factors; None if this threshold decides nothing here.
 
     Raises:
         SetupError: if it decides at some of the factors only: the case is not its own.
     """
-    found: list[Times] = []
+    value, found = THRESHOLDS[name].value, list[Times]()
     for factor in FACTORS:
         progress(f"{name}, {factor:g} times {value}")
         sides, seen = {}, {}
@@ -195,13 +186,13 @@ def cells(times: Sequence[Times]) -> list[str]:
     ]
 
 
-def table(rows: Mapping[str, Threshold], measured: Mapping[str, Sequence[Times]]) -> Iterator[str]:
+def table(measured: Mapping[str, Sequence[Times]]) -> Iterator[str]:
     """Yield the lines of a document's table."""
     heads = [f"x {factor:g}" for factor in FACTORS]
     yield f"| threshold | size | counts | smaller → larger | {' | '.join(heads)} |"
     yield f"| --- | --: | --- | --- |{' --: |' * len(heads)}"
     for name, times in measured.items():
-        row = rows[name]
+        row = THRESHOLDS[name]
         sides = f"{row.smaller} → {row.larger}"
         yield f"| `{name}` | {row.value} | {row.counts} | {sides} | {' | '.join(cells(times))} |"
 
@@ -226,8 +217,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--threads", type=positive(int), default=torch.get_num_threads())
     add("--check", action="store_true", help="exit with code 1 if a threshold is misplaced")
     options = parser.parse_args(arguments)
-    if getattr(torch.backends, "zendnn", None) is None:
-        parser.error("this Python's torch has no ZenDNN")
     if options.only and options.document:
         parser.error("--document wants all thresholds: leave out --only")
     names = [name for name in THRESHOLDS if options.only in name]
@@ -239,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         torch.set_num_threads(options.threads)
         measured = {}
         for name in names:
-            times = measure(name, THRESHOLDS[name].value, options.seconds)
+            times = measure(name, options.seconds)
             if times is not None:
                 measured[name] = times
         threads = f"{options.threads} thread{'s' * (options.threads > 1)}"
@@ -259,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.document:
             today = datetime.datetime.now(tz=datetime.timezone.utc).date()
             lines = [f"Measured on {today} with {threads}.", ""]
-            lines += table(THRESHOLDS, measured)
+            lines += table(measured)
             write_atomic(options.document, document(before, cpu_name(), lines).encode())
         return 1 if wrong and options.check else 0
 

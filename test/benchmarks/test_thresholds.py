@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-
-from benchmarks import thresholds as module  # noqa: E402 (torch may be missing)
-from benchmarks.operations import Times  # noqa: E402
-
-if getattr(torch.backends, "zendnn", None) is None:
-    pytest.skip("a torch without ZenDNN", allow_module_level=True)
+pytest.importorskip("torch.backends.zendnn", reason="a torch without ZenDNN")
 
 from torch.backends.zendnn import _C  # noqa: E402
 from torch.backends.zendnn.table.thresholds import THRESHOLDS, Threshold  # noqa: E402
 
+from benchmarks import thresholds as module  # noqa: E402 (torch may be missing)
+from benchmarks.operations import Times  # noqa: E402
 from test.zendnn.common import HAS_BFLOAT16, HAS_TILES  # noqa: E402
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
@@ -86,7 +83,7 @@ def times(ratio: float) -> Times:
 def test_the_wrong_side_is_bold_where_it_is_faster_beyond_noise() -> None:
     found = [times(ratio) for ratio in (0.9, 0.95, 2.0, 1.05, 1.07)]
     assert module.cells(found) == ["**0.90**", "0.95", "2.00", "1.05", "**1.07**"]
-    assert list(module.table(THRESHOLDS, {"product": found}))[2:] == [
+    assert list(module.table({"product": found}))[2:] == [
         "| `product` | 8192 | multiply-adds of a product of two matrices in float32 |"
         " torch → ZenDNN | **0.90** | 0.95 | 2.00 | 1.05 | **1.07** |"
     ]
@@ -109,7 +106,7 @@ def test_a_run_prints_ratios_and_says_what_is_misplaced(
     assert row.split()[:2] == ["bernoulli_numbers", str(THRESHOLDS["bernoulli_numbers"].value)]
     assert len(row.split()) == 2 + len(module.FACTORS)
 
-    def measure(name: str, value: int, seconds: float) -> list[Times] | None:
+    def measure(name: str, seconds: float) -> list[Times] | None:
         return [times(0.5)] * 5 if name == "product" else None
 
     monkeypatch.setattr(module, "measure", measure)

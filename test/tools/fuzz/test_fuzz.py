@@ -234,9 +234,17 @@ def test_any_operator_that_raises_may_raise_first(
     monkeypatch: pytest.MonkeyPatch, error: type[Exception], outcome: str
 ) -> None:
     lines = "y = x.view(5)\n        z = x[7]\n        return (y + z,)\n"
-    text = computing("x")._text.replace("return (x,)\n", lines)
+    text = computing("x").text.replace("return (x,)\n", lines)
     failing(monkeypatch, error("no"))
     assert check_module.check(Code(text), {}, [[torch.ones(2, 3)]], "fake").outcome == outcome
+
+
+def test_trying_each_statement_leaves_the_weights_as_they_were() -> None:
+    weights = {"w": torch.zeros(3)}
+    text = computing("self.w.add_(x)").text
+    writing = Code(text.replace("super().__init__()", "super().__init__(); self.w = weights['w']"))
+    assert writing.errors(torch.float32, weights, [torch.ones(3)]) == []
+    assert not weights["w"].any()
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(1.0, "differs"), (1e-40, "unstable")])

@@ -96,6 +96,7 @@ class Call:
 
 
 def steps_of(runs: Sequence[Inputs], weights: Weights, way: FrontEnd) -> Iterator[Step]:
+    """Yield a call for each set of inputs, then the first again, after what its caller does."""
     for number, inputs in enumerate(runs):
         yield Step(f"inputs {number}", inputs)
     yield Step("inputs 0 again", runs[0], overwrite=not way.keeps_constants)

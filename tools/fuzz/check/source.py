@@ -38,7 +38,7 @@ class Code:
     """A model's source: the classes Model and Nudged, with the dtype left open as FLOAT."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self.text = text
 
     @property
     def has_causal_attention(self) -> bool:
@@ -48,13 +48,13 @@ class Code:
         torch's blocks differ from ours, and its other kernels have none. Later operators may turn
         that NaN into numbers.
         """
-        return ", None, 0.0, True)" in self._text
+        return ", None, 0.0, True)" in self.text
 
     def classes(
         self, dtype: torch.dtype, nudge: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> dict[str, Any]:
         """Execute the source with ``nudge``; return its namespace."""
-        text = self._text.replace("FLOAT", str(dtype))
+        text = self.text.replace("FLOAT", str(dtype))
         name = f"<model {hash(text)}>"
         # torch.jit.script reads the source again, by file and line.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
@@ -69,7 +69,7 @@ class Code:
 
         Statements that read what others would have made are left out.
         """
-        tree = ast.parse(self._text.replace("FLOAT", str(dtype)))
+        tree = ast.parse(self.text.replace("FLOAT", str(dtype)))
         model = next(node for node in tree.body if isinstance(node, ast.ClassDef))
         forward = next(x for x in model.body if getattr(x, "name", "") == "forward")
         assert isinstance(forward, ast.FunctionDef)
@@ -79,7 +79,7 @@ class Code:
         errors: list[Exception] = []
         names = _names() | {"errors": errors}
         exec(compile(ast.fix_missing_locations(tree), "<tried>", "exec"), names)
-        names["Model"](dict(weights)).eval()(*copies_of(inputs))
+        names["Model"](_cloned(weights)).eval()(*copies_of(inputs))
         return [error for error in errors if not isinstance(error, NameError)]
 
 
@@ -98,17 +98,22 @@ def _exact_gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
 
 def model_of(code: Code, weights: Weights, lower: torch.dtype) -> torch.nn.Module:
     """Return a model whose weights may be written."""
-    copied = {name: x.clone() for name, x in weights.items()}
-    result: torch.nn.Module = code.classes(lower)["Model"](copied)
+    result: torch.nn.Module = code.classes(lower)["Model"](_cloned(weights))
     return result.eval()
+
+
+def _cloned(weights: Weights) -> dict[str, torch.Tensor]:
+    """Return copies of weights, since a model may write its own."""
+    return {name: x.clone() for name, x in weights.items()}
 
 
 def read_weights(module: torch.nn.Module) -> Weights:
     """Return copies of a model's weights."""
-    return {name: x.clone() for name, x in module.named_buffers()}
+    return _cloned(dict(module.named_buffers()))
 
 
 def write_weights(module: torch.nn.Module, weights: Weights) -> None:
+    """Give a model these weights, in place; others stay."""
     for name, x in module.named_buffers():
         if name in weights:
             x.copy_(weights[name])

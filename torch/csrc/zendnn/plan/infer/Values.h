@@ -161,7 +161,7 @@ class Values {
   void find_joined();
   void infer_nodes(const Inferred* before);
   void infer_node(const Node& node);
-  // Whether torch's result is, whatever the strides of its operands are.
+  // Whether torch's result is row-major, whatever its operands' strides are.
   bool is_always_row_major(const Node& node) const;
   void follow_strides(const Node& node);
   void find_uses();

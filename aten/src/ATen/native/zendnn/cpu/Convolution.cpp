@@ -108,7 +108,7 @@ Tensor strided(const Tensor& input, IntArrayRef stride) {
 // A convolution with a kernel of size 1 multiplies the weights by the image in
 // place, where other convolutions first reorder both into blocks. It is slower
 // only for batches of small plain images, each of which is a separate product,
-// and for many rows in channels-last, or of images of one point.
+// and for many rows where channels are last or an image is one point.
 bool is_product(
     int64_t batch,
     int64_t image, // points of each
