@@ -1,6 +1,6 @@
 """Times whole models on ZenDNN and on the other installed backends: a table, JSON and a plot.
 
-    python -m benchmarks.compare [--models bert@1,…] [--precisions fp32,bf16] [--backends a,b]
+    python -m benchmarks.compare [--models bert@1,…] [--precisions fp32,bf16,int8] [--backends a,b]
         [--rounds 3] [--seconds 3] [--threads N] [--python NAME=PATH] [--json FILE] [--plot FILE]
 
 Each measurement runs in its own process. The backends take turns in each round, and ratios are
@@ -199,7 +199,9 @@ def environment_of(backend: str, threads: int, caches: str) -> dict[str, str]:
 def needed(backend: str, options: Options) -> list[str]:
     """The packages that a backend's Python must have to run the chosen models."""
     wanted = [package for name in options.models for package in models.parse(name)[0].packages]
-    return list(dict.fromkeys(["torch", *BACKENDS[backend].packages, *wanted]))
+    quantiser = BACKENDS[backend].quantiser if "int8" in options.precisions else ""
+    own = [*BACKENDS[backend].packages, *filter(None, [quantiser])]
+    return list(dict.fromkeys(["torch", *own, *wanted]))
 
 
 def installed(options: Options) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
@@ -284,7 +286,10 @@ def limits_of(options: Options) -> tuple[dict[str, float], str]:
         limits = limit.measure(options.threads)
     except limit.LimitError as error:
         return {}, f"unknown: {error}"
-    reported = [f"{name} {rate:.0f} Gflop/s" for name, rate in limits.items()]
+    reported = [
+        f"{name} {rate:.0f} G{'op' if name == 'int8' else 'flop'}/s"
+        for name, rate in limits.items()
+    ]
     return limits, ", ".join(reported)
 
 

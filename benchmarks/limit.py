@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("peak.c")
@@ -20,9 +21,9 @@ class LimitError(Exception):
     """The limit could not be measured; the message is a clause that gives the reason."""
 
 
-def _output_of(command: list[str], source: Path) -> str:
+def _output_of(command: list[str], source: Path, text: str = "") -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, input=text)
     except OSError as error:
         raise LimitError(f"{command[0]} could not be started ({error.strerror})") from error
     except subprocess.CalledProcessError as error:
@@ -31,27 +32,42 @@ def _output_of(command: list[str], source: Path) -> str:
     return done.stdout
 
 
-def _rates(source: Path, *arguments: float) -> dict[str, float]:
-    """The rates that the program prints, by name."""
+def output_of_program(
+    compile_: Sequence[str],
+    source: Path,
+    *arguments: float,
+    libraries: Sequence[str] = (),
+    text: str = "",
+) -> list[str]:
+    """The lines that the program prints for its arguments and ``text`` on its standard input.
+
+    ``compile_`` is the compiler with its options. Raises LimitError.
+    """
     # Always compiled again: this is quick, and `build` may have been copied from another machine.
     program = BUILD / f"{source.stem}.{os.getpid()}"
-    compiler = shlex.split(os.environ.get("CC", "cc"))
     try:
         BUILD.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LimitError(f"{BUILD} cannot be made ({error.strerror})") from error
     try:
-        _output_of([*compiler, *FLAGS, str(source), "-o", str(program)], source)
-        lines = _output_of([str(program), *map(str, arguments)], source).splitlines()
+        _output_of([*compile_, str(source), *libraries, "-o", str(program)], source)
+        return _output_of([str(program), *map(str, arguments)], source, text).splitlines()
     finally:
         program.unlink(missing_ok=True)
+
+
+def _rates(source: Path, *arguments: float) -> dict[str, float]:
+    """The rates that the program prints, by name."""
+    compile_ = [*shlex.split(os.environ.get("CC", "cc")), *FLAGS]
+    lines = output_of_program(compile_, source, *arguments)
     return {name: float(rate) for name, rate in (line.split() for line in lines)}
 
 
 def measure(threads: int, seconds: float = 2.0) -> dict[str, float]:
-    """The highest Gflop/s of ``threads`` threads, by precision, each timed for ``seconds``.
+    """The most billions of operations per second of ``threads`` threads, by precision.
 
-    bf16 is missing if the CPU has no instruction for it. Raises LimitError.
+    Each is timed for ``seconds``. bf16 or int8 is missing if the CPU has no instruction for it.
+    Raises LimitError.
     """
     return _rates(SOURCE, threads, seconds)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +23,12 @@ class ImageClassifier(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """A transformers encoder as a function of tensors."""
+    """A transformers encoder as a function of tensors; it knows ``words`` words."""
 
-    def __init__(self, encoder: nn.Module) -> None:
+    def __init__(self, encoder: Any) -> None:
         super().__init__()
         self.encoder = encoder
+        self.words: int = encoder.config.vocab_size
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Int64 ids and mask, both (batch, tokens), to states (batch, tokens, features)."""

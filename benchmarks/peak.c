@@ -1,13 +1,15 @@
-// Measures the machine's compute limit: the best rate, in Gflop/s, of
-// multiply-adds between registers.
+// Measures the machine's compute limit: the best rate, in billions of
+// operations per second, of multiply-adds between registers. A multiply-add
+// counts as two.
 //
 //     cc -O3 -march=native -ffp-contract=fast -fopenmp peak.c -o peak
 //     ./peak THREADS SECONDS
 //
 // Prints `fp32 RATE`. Also prints `bf16 RATE` if AVX-512 can multiply pairs of
-// bfloat16 and add them up in float (a matrix unit such as AMX is not
-// measured). Each of the two takes SECONDS. The result is the fastest of many
-// short runs, because slower ones shared their cores with other programs.
+// bfloat16 and add them up in float, and `int8 RATE` if VNNI can multiply
+// groups of four bytes and add them up in int32 (a matrix unit such as AMX is
+// not measured). Each takes SECONDS. The result is the fastest of many short
+// runs, because slower ones shared their cores with other programs.
 
 #include <omp.h>
 #include <stdio.h>
@@ -64,12 +66,25 @@ DEFINE_KERNEL(fp32, FP32_STEP)
 DEFINE_KERNEL(bf16, BF16_STEP)
 #endif
 
+// Written in assembly, because compilers copy the sum of the intrinsic to
+// another register and back, which halves the rate.
+#if defined(__AVX512VNNI__)
+#define INT8_STEP(i) \
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum##i) : "v"(a), "v"(b));
+#elif defined(__AVXVNNI__)
+#define INT8_STEP(i) \
+  __asm__("{vex} vpdpbusd %2, %1, %0" : "+x"(sum##i) : "x"(a), "x"(b));
+#endif
+#ifdef INT8_STEP
+DEFINE_KERNEL(int8, INT8_STEP)
+#endif
+
 static volatile float sink;
 
 static void measure(
     const char* name,
     float (*kernel)(vector, vector),
-    double flop_a_lane,
+    double operations_a_lane,
     int threads,
     double seconds) {
   // The value comes from a volatile variable, so that the compiler cannot
@@ -82,7 +97,7 @@ static void measure(
     const double start = omp_get_wtime();
 #pragma omp parallel num_threads(threads)
     sink = kernel(a, a);
-    const double rate = flop_a_lane * LANES * SUMS * STEPS * threads /
+    const double rate = operations_a_lane * LANES * SUMS * STEPS * threads /
                         (omp_get_wtime() - start);
     best = rate > best ? rate : best;
   } while (omp_get_wtime() < end);
@@ -102,6 +117,9 @@ int main(int count, char** arguments) {
   measure("fp32", fp32, 2, threads, seconds);
 #if defined(__AVX512BF16__)
   measure("bf16", bf16, 4, threads, seconds);
+#endif
+#ifdef INT8_STEP
+  measure("int8", int8, 8, threads, seconds);
 #endif
   return 0;
 }

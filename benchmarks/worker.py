@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import models
+from benchmarks import models, quantised
 from benchmarks.backends import BACKENDS, Setting
 from benchmarks.report import Sample
 
@@ -87,6 +87,11 @@ def measure(backend_name: str, model: str, setting: Setting, seconds: float) -> 
         with stock_kernels(zendnn):
             module, inputs = models.build(model)
             want, gflop = reference(module, inputs)
+            if setting.precision == "int8":
+                transformer = models.parse(model)[0].transformer
+                batches = models.calibration(model, module)
+                calibration = quantised.Calibration(batches, transformer)
+                setting = dataclasses.replace(setting, calibration=calibration)
         with autocast:
             if backend.ours:
                 zendnn.reset_counters()

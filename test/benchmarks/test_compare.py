@@ -54,7 +54,7 @@ def said(options: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("--models bert", "no model 'bert'"),
         ("--models bert@1,bert@0", "no model 'bert@0'"),
         ("--backends eager,tvm", "no backend 'tvm'"),
-        ("--precisions int8", "no precision 'int8'"),
+        ("--precisions int4", "no precision 'int4'"),
         ("--rounds 0", "0 is not above zero"),
         ("--seconds nan", "nan is not above zero"),
         ("--threads two", "invalid int value: 'two'"),
@@ -164,6 +164,11 @@ def test_the_table_has_a_line_for_each_backend_the_fastest_first() -> None:
     ]
 
 
+def test_the_table_has_no_column_for_what_did_not_run() -> None:
+    text = report.table(CASE, ["zendnn", "zendnn_eager"], LIMITS)
+    assert "zendnn_eager/it" not in text
+
+
 def test_a_note_reaches_the_table() -> None:
     text = report.table(case(series("zendnn", 1.0, note="nothing ran on ZenDNN")), ["zendnn"], {})
     assert text.splitlines()[2].endswith("nothing ran on ZenDNN")
@@ -255,6 +260,22 @@ def test_absent_backends_are_named_with_what_is_missing(
     }
 
 
+def test_int8_needs_a_quantiser_and_floats_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {"torch": "2", "openvino": "2026", "transformers": "4"}
+    monkeypatch.setattr(compare, "ask_worker", lambda *_: here)
+    chosen = ["--models", "mlp@1", "--backends", "openvino,eager"]
+    assert set(compare.installed(compare.parse_arguments(chosen))[0]) == {"openvino", "eager"}
+    options = compare.parse_arguments([*chosen, "--precisions", "int8"])
+    assert compare.installed(options)[1] == {"openvino": f"{sys.executable} has no nncf"}
+
+
+def test_a_backend_says_in_which_precisions_it_does_not_run() -> None:
+    options = compare.parse_arguments(["--precisions", "fp32,bf16,int8"])
+    present = {"eager": {"torch": "2"}, "onnxruntime": {"torch": "2"}}
+    assert compare.standing("eager", options, present, {}) == "torch 2 (not in int8)"
+    assert compare.standing("onnxruntime", options, present, {}) == "torch 2 (not in bf16)"
+
+
 def test_an_absent_backend_is_one_line_and_no_error(
     canned: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -338,7 +359,12 @@ def test_a_machine_without_a_compiler_has_no_known_limit(
 
 
 def test_the_limit_is_measured() -> None:
-    assert limit.measure(1, seconds=0.05)["fp32"] > 1
+    limits = limit.measure(1, seconds=0.05)
+    assert limits["fp32"] > 1
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert ("int8" in limits) == ("avx512_vnni" in flags or "avx_vnni" in flags)
+    # An instruction that multiplies four bytes does at least as much as one of floats.
+    assert limits.get("int8", math.inf) > limits["fp32"]
     assert not list(limit.BUILD.glob(f"peak.{os.getpid()}"))
 
 
@@ -391,6 +417,17 @@ def test_dlrm_multiplies_each_pair_of_vectors_once() -> None:
     one, two = (bag.weight[index[:, 0]] for bag, index in zip(module.bags, ids, strict=True))
     pairs = [(one * dense).sum(1), (two * dense).sum(1), (two * one).sum(1)]
     torch.testing.assert_close(module(features, ids), torch.cat([dense, torch.stack(pairs, 1)], 1))
+
+
+@pytest.mark.parametrize(("name", "batches"), [("mlp@1", 32), ("mlp@20", 2), ("mlp@64", 1)])
+def test_calibration_draws_enough_inputs_the_same_in_each_process(name: str, batches: int) -> None:
+    torch = pytest.importorskip("torch")
+    module, inputs = models.build(name)
+    first, second = models.calibration(name, module), models.calibration(name, module)
+    assert len(first) == batches
+    assert all(torch.equal(*both) for both in zip(*first[0:1], *second[0:1], strict=True))
+    assert all(batch[0].shape == inputs[0].shape for batch in first)
+    assert not any(torch.equal(batch[0], inputs[0]) for batch in first)
 
 
 def test_batch_norm_statistics_are_calibrated() -> None:
