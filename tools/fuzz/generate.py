@@ -17,7 +17,8 @@ from tools.fuzz.chains import with_chain
 from tools.fuzz.check.source import Code
 from tools.fuzz.lookups import with_lookups
 from tools.fuzz.model import KINDS, Data, Model, Node, draw_layout, source, tensors
-from tools.fuzz.operators import BOOL, F32, I64, operator_set, text_of
+from tools.fuzz.operators import operator_set, text_of
+from tools.fuzz.operators.row import BOOL, F32, I64
 from tools.fuzz.writes import with_writes
 
 #: Maximum elements of one weight; a larger one takes longer to make than to check.
