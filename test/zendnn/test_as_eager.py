@@ -157,6 +157,34 @@ def test_a_view_after_contiguous_finds_contiguous_memory() -> None:
 # Errors.
 
 QUERY, KEY = values(2, 4, 5, 8), values(2, 2, 5, 8, seed=1)
+
+
+@torch.jit.script
+def of_two(x: Tensor) -> Tensor:
+    a, b = x.unbind(0)
+    return a * 2 + b
+
+
+@torch.jit.script
+def of_three_dimensions(x: Tensor) -> Tensor:
+    rows, width, depth = x.size()
+    return (x * 2).view(rows, -1) + width
+
+
+@torch.jit.script
+def of_four_with_none_between(x: Tensor) -> Tensor:
+    a, _, b = x.split([2, 0, 2], 0)
+    return a * 2 + b
+
+
+@torch.jit.script
+def of_two_halves(x: Tensor) -> Tensor:
+    y = x.view(-1, 8)
+    half = y.size(0) // 2
+    a, b = y.split([half, half], 0)
+    return a * 2 + b
+
+
 ERRORS: dict[str, tuple[Function, tuple[Tensor, ...], tuple[Tensor, ...]]] = {
     "layer_norm of another size": (
         lambda x: F.layer_norm(x, (8,)), (values(2, 8),), (values(2, 9),),
@@ -169,6 +197,13 @@ ERRORS: dict[str, tuple[Function, tuple[Tensor, ...], tuple[Tensor, ...]]] = {
         lambda offsets: F.embedding_bag(torch.arange(4), values(9, 3), offsets),
         (torch.tensor([0, 2]),), (torch.tensor([1, 2]),),
     ),
+    "more slices than names": (of_two, (values(2, 8),), (values(3, 8),)),
+    "fewer slices than names": (of_two, (values(2, 8),), (values(1, 8),)),
+    "more sizes than names": (of_three_dimensions, (values(2, 3, 8),), (values(2, 3, 8, 2),)),
+    "fewer sizes than names": (of_three_dimensions, (values(2, 3, 8),), (values(2, 8),)),
+    "more rows than parts": (of_four_with_none_between, (values(4, 8),), (values(5, 8),)),
+    "fewer rows than parts": (of_four_with_none_between, (values(4, 8),), (values(3, 8),)),
+    "more rows than computed parts": (of_two_halves, (values(4, 8),), (values(5, 8),)),
 }  # fmt: skip
 
 
@@ -178,6 +213,7 @@ def test_inputs_that_eager_refuses_are_refused(
 ) -> None:
     kind, _ = outcome(lambda: function(*given))
     assert kind != "value"
+    torch.testing.assert_close(*both(function, *seen))
     assert outcome(lambda: both(function, *given, seen=seen))[0] == kind
 
 

@@ -115,6 +115,7 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
             "attention", x(b, 1, 3, 4, 8), x(b, 1, 2, 4, 8), x(b, 1, 2, 4, 8), None, scale=0.0
         ),
         "a split into other parts": lambda b: b("split", x(b, 5, 3), dim=0, sizes=(2,)),
+        "sizes of another rank": lambda b: b("view", x(b, 5, 3), b("size", x(b, 5, 3), 0, rank=3)),
         "a layer of another type": lambda b: b.linear(x(b, 2, 3, dtype=BF16), 4, 3),
         "weights of three dimensions": lambda b: b("linear", x(b, 2, 3), b.constant(4, 3, 2), None),
         "weights that are one vector": lambda b: b(

@@ -584,8 +584,8 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "split by sizes that are computed": (
         lambda x: x.split([1, x.size(1) - 1], 1)[1],
         [ROWS],
-        "r0 = size(x, 1)\nr1 = number_sub(r0, 1)\nr2 = number_add(1, r1)\n"
-        "r3 = slice(x, 1, 1, r2, 1)",
+        "r0 = size(x, 1)\nr1 = number_sub(r0, 1)\nr2 = number_add(1, r1)\nr3 = size(x, 0)\n"
+        "r4 = view(x, r3, r2)\nr5 = slice(r4, 1, 1, r2, 1)",
     ),
     "split with a smaller part": (
         lambda x: x.split(4, 1)[1],

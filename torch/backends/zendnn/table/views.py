@@ -34,7 +34,11 @@ def _view(
 
 NUMBER_ROWS = (
     Operator(
-        "size(Any x, dim dim)", "of any tensor", NONE, _NUMBER, ("aten::size.int(self, dim)",)
+        "size(Any x, dim dim, *, int rank=0)",
+        "of any tensor; if `rank` is not 0, it has so many dimensions",
+        NONE,
+        _NUMBER,
+        ("aten::size.int(self, dim)",),
     ),
     Operator("numel(Any x)", "of any tensor", NONE, _NUMBER, ("aten::numel(self)",)),
     _number("add", "aten::add.int(a, b)"),

@@ -90,14 +90,34 @@ def _split(call: Call, stated: int | None, **by: Attribute) -> None:
 def split(call: Call, *, name: str) -> None:
     """Parts of stated sizes, or of one size, of which the last may be smaller."""
     sizes = call.constant(name)
-    if sizes is MISSING or (isinstance(sizes, list) and 0 in sizes):
+    if sizes is MISSING:
         _slices(call, call.numbers(name))
-        return
-    _split(call, len(sizes) if isinstance(sizes, list) else None, sizes=call.integers(name))
+    elif isinstance(sizes, list) and 0 in sizes:
+        _split_without_empty_parts(call, sizes)
+    else:
+        _split(call, len(sizes) if isinstance(sizes, list) else None, sizes=call.integers(name))
+
+
+def _split_without_empty_parts(call: Call, sizes: Sequence[int]) -> None:
+    """Parts of stated sizes, of which plans make no empty one; it may stand unused."""
+    _check_count(call, len(sizes))
+    x, dim = call.tensor("self", ANY), call.integer("dim")
+    some = tuple(size for size in sizes if size)
+    if not some:
+        raise Refused("all its parts are empty")
+    parts = call.steps("split", [x], len(some), dim=dim, sizes=some)
+
+    def part(position: int) -> Value:
+        if sizes[position] == 0:
+            return call.step("slice", [x, dim, 0, 0, 1])
+        return parts[sum(size != 0 for size in sizes[:position])]
+
+    call.make_list(part)
 
 
 def _slices(call: Call, sizes: Sequence[Operand]) -> None:
-    """Parts, whose sizes are numbers that only plans know, or of which some are empty."""
+    """Parts, whose sizes are numbers that only plans know."""
+    _check_count(call, len(sizes))
     bounds: list[Operand] = [0]
     for size in sizes:
         last = bounds[-1]
@@ -106,7 +126,21 @@ def _slices(call: Call, sizes: Sequence[Operand]) -> None:
         else:
             bounds.append(call.step("number_add", [last, size]))
     x, dim = call.tensor("self", ANY), call.integer("dim")
+    if x.rank is None:
+        raise Refused("how many dimensions self has is not known")
+    # Parts of less or more than the dimension are an error, and so is a view of less or more.
+    whole = [
+        bounds[-1] if place == dim % x.rank else call.step("size", [x, place])
+        for place in range(x.rank)
+    ]
+    x = call.step("view", [x, *whole])
     call.make_list(lambda i: call.step("slice", [x, dim, *bounds[i : i + 2], 1]))
+
+
+def _check_count(call: Call, count: int) -> None:
+    """Refuse to unpack another number of parts, which is an error."""
+    if (unpacked := call.unpacked()) not in (None, count):
+        raise Refused(f"{count} parts are unpacked into {unpacked}")
 
 
 def cat(call: Call) -> None:
@@ -186,5 +220,10 @@ def chunk(call: Call) -> None:
 
 def unbind(call: Call) -> None:
     """All slices of a dimension."""
-    x, dim = call.tensor("self", ANY), call.integer("dim")
-    call.make_list(lambda position: call.step("select", [x, dim, position]))
+    x, dim, count = call.tensor("self", ANY), call.integer("dim"), call.unpacked()
+    if count is None or (x.dims is not None and x.dims[dim] == count):
+        call.make_list(lambda position: call.step("select", [x, dim, position]))
+        return
+    # To unpack more or fewer is an error, and so is a split into more or fewer parts.
+    parts = call.steps("split", [x], count, dim=dim, sizes=(1,) * count)
+    call.make_list(lambda position: call.step("select", [parts[position], dim, 0]))

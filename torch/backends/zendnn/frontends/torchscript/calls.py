@@ -183,7 +183,11 @@ def _element(call: TorchScriptCall, position: int, length: int | None = None) ->
     """Return an element of the list that a call reads, which has this length if it is known."""
     content = call.scope.lists.get(call.node.inputsAt(0).unique())
     if isinstance(content, Value):
-        return call.step("size", [content, position])
+        if length is None or content.rank == length:
+            return call.step("size", [content, position])
+        if content.rank is not None:
+            raise Refused(f"{content.rank} sizes are unpacked into {length}")
+        return call.step("size", [content, position], rank=length)
     try:
         if callable(content):
             return content(position)

@@ -110,9 +110,12 @@ void infer_number(Values& values, const Node& node) {
 
 void infer_size(Values& values, const Node& node) {
   const auto& sizes = values.sizes(tensor(node, 0));
-  const auto dim = values.number(node.inputs[1]);
-  values.set_number(
-      node.output(), {sizes[wrap(dim, static_cast<int64_t>(sizes.size()))]});
+  const auto dim = values.number(node.inputs[1]), rank = std::ssize(sizes);
+  const auto wanted = node.as<attr::size>().rank;
+  if (wanted != 0 && wanted != rank) {
+    refuse("sizes that are unpacked into another number of them");
+  }
+  values.set_number(node.output(), {sizes[wrap(dim, rank)]});
 }
 
 void infer_numel(Values& values, const Node& node) {
