@@ -167,7 +167,7 @@ def of_two(x: Tensor) -> Tensor:
 
 @torch.jit.script
 def of_three_dimensions(x: Tensor) -> Tensor:
-    rows, width, depth = x.size()
+    rows, width, _depth = x.size()
     return (x * 2).view(rows, -1) + width
 
 
