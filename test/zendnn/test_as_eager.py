@@ -158,6 +158,29 @@ def test_a_view_after_contiguous_finds_contiguous_memory() -> None:
 
 QUERY, KEY = values(2, 4, 5, 8), values(2, 2, 5, 8, seed=1)
 
+ERRORS: dict[str, tuple[Function, tuple[Tensor, ...], tuple[Tensor, ...]]] = {
+    "layer_norm of another size": (
+        lambda x: F.layer_norm(x, (8,)), (values(2, 8),), (values(2, 9),),
+    ),
+    "rms_norm of another size": (
+        lambda x: F.rms_norm(x, (8,), eps=1e-5), (values(2, 8),), (values(2, 9),),
+    ),
+    "attention of groups": (F.scaled_dot_product_attention, (QUERY,) * 3, (QUERY, KEY, KEY)),
+    "bags that begin later": (
+        lambda offsets: F.embedding_bag(torch.arange(4), values(9, 3), offsets),
+        (torch.tensor([0, 2]),), (torch.tensor([1, 2]),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "seen", "given"), ERRORS.values(), ids=ERRORS)
+def test_inputs_that_eager_refuses_are_refused(
+    function: Function, seen: tuple[Tensor, ...], given: tuple[Tensor, ...]
+) -> None:
+    kind, _ = outcome(lambda: function(*given))
+    assert kind != "value"
+    assert outcome(lambda: both(function, *given, seen=seen))[0] == kind
+
 
 @torch.jit.script
 def of_two(x: Tensor) -> Tensor:
@@ -185,18 +208,7 @@ def of_two_halves(x: Tensor) -> Tensor:
     return a * 2 + b
 
 
-ERRORS: dict[str, tuple[Function, tuple[Tensor, ...], tuple[Tensor, ...]]] = {
-    "layer_norm of another size": (
-        lambda x: F.layer_norm(x, (8,)), (values(2, 8),), (values(2, 9),),
-    ),
-    "rms_norm of another size": (
-        lambda x: F.rms_norm(x, (8,), eps=1e-5), (values(2, 8),), (values(2, 9),),
-    ),
-    "attention of groups": (F.scaled_dot_product_attention, (QUERY,) * 3, (QUERY, KEY, KEY)),
-    "bags that begin later": (
-        lambda offsets: F.embedding_bag(torch.arange(4), values(9, 3), offsets),
-        (torch.tensor([0, 2]),), (torch.tensor([1, 2]),),
-    ),
+LISTS = {
     "more slices than names": (of_two, (values(2, 8),), (values(3, 8),)),
     "fewer slices than names": (of_two, (values(2, 8),), (values(1, 8),)),
     "more sizes than names": (of_three_dimensions, (values(2, 3, 8),), (values(2, 3, 8, 2),)),
@@ -207,13 +219,13 @@ ERRORS: dict[str, tuple[Function, tuple[Tensor, ...], tuple[Tensor, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("function", "seen", "given"), ERRORS.values(), ids=ERRORS)
-def test_inputs_that_eager_refuses_are_refused(
+@pytest.mark.parametrize(("function", "seen", "given"), LISTS.values(), ids=LISTS)
+def test_lists_of_another_length_than_a_script_unpacks_are_refused(
     function: Function, seen: tuple[Tensor, ...], given: tuple[Tensor, ...]
 ) -> None:
+    torch.testing.assert_close(*both(function, *seen))
     kind, _ = outcome(lambda: function(*given))
     assert kind != "value"
-    torch.testing.assert_close(*both(function, *seen))
     assert outcome(lambda: both(function, *given, seen=seen))[0] == kind
 
 

@@ -277,7 +277,7 @@ def test_scripted_sizes_are_numbers() -> None:
 
     graph = import_graph(scripted(function))
     expected = [
-        *("r0 = size(x, 0)", "r1 = size(x, 1)", "r2 = number_floordiv(r1, 2)"),
+        *("r0 = size(x, 0) rank=2", "r1 = size(x, 1)", "r2 = number_floordiv(r1, 2)"),
         *("r3 = view(x, r0, r2, 2)", "r4 = transpose(r3, 0, 1)"),
     ]
     assert text(graph) == "\n".join(expected)

@@ -584,8 +584,8 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "split by sizes that are computed": (
         lambda x: x.split([1, x.size(1) - 1], 1)[1],
         [ROWS],
-        "r0 = size(x, 1)\nr1 = number_sub(r0, 1)\nr2 = number_add(1, r1)\nr3 = size(x, 0)\n"
-        "r4 = view(x, r3, r2)\nr5 = slice(r4, 1, 1, r2, 1)",
+        "r0 = size(x, 1)\nr1 = number_sub(r0, 1)\nr2 = number_add(1, r1)\n"
+        "r3 = unflatten(x, 1, r2, 1)\nr4 = slice(r3, 1, 1, r2, 1)\nr5 = select(r4, 2, 0)",
     ),
     "split with a smaller part": (
         lambda x: x.split(4, 1)[1],
@@ -628,7 +628,19 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "unbind": (
         lambda x: x.unbind(0)[0] * x.unbind(0)[1],
         [BATCH],
-        "r0 = select(x, 0, 0)\nr1 = select(x, 0, 1)\nr2 = binary(r0, r1) algorithm=mul",
+        "r0, r1 = split(x) dim=0 sizes=1,1\nr2 = select(r0, 0, 0)\nr3 = select(r1, 0, 0)\n"
+        "r4 = binary(r2, r3) algorithm=mul",
+    ),
+    "unbind of known size": (
+        lambda x: x.view(-1, 2, 6).unbind(1)[1],
+        [BATCH],
+        "r0 = view(x, -1, 2, 6)\nr1 = select(r0, 1, 1)",
+    ),
+    "split from the end by sizes that are computed": (
+        lambda x: x.split([1, x.size(1) - 1], -1)[1],
+        [ROWS],
+        "r0 = size(x, 1)\nr1 = number_sub(r0, 1)\nr2 = number_add(1, r1)\n"
+        "r3 = unflatten(x, -1, r2, 1)\nr4 = slice(r3, -2, 1, r2, 1)\nr5 = select(r4, -1, 0)",
     ),
     "sizes": (
         lambda x: x.view(x.size(0) * 2, x.shape[1] // 2 + 1 - 1),

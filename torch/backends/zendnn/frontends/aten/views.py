@@ -126,15 +126,16 @@ def _slices(call: Call, sizes: Sequence[Operand]) -> None:
         else:
             bounds.append(call.step("number_add", [last, size]))
     x, dim = call.tensor("self", ANY), call.integer("dim")
-    if x.rank is None:
-        raise Refused("how many dimensions self has is not known")
-    # Parts of less or more than the dimension are an error, and so is a view of less or more.
-    whole = [
-        bounds[-1] if place == dim % x.rank else call.step("size", [x, place])
-        for place in range(x.rank)
-    ]
-    x = call.step("view", [x, *whole])
-    call.make_list(lambda i: call.step("slice", [x, dim, *bounds[i : i + 2], 1]))
+    # Parts of less or more than the dimension are an error. So is to make it two dimensions of
+    # other sizes.
+    at, one = (dim, dim + 1) if dim >= 0 else (dim - 1, dim)
+    x = call.step("unflatten", [x, dim, bounds[-1], 1])
+
+    def part(position: int) -> Value:
+        rows = call.step("slice", [x, at, *bounds[position : position + 2], 1])
+        return call.step("select", [rows, one, 0])
+
+    call.make_list(part)
 
 
 def _check_count(call: Call, count: int) -> None:
