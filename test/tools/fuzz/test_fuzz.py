@@ -69,6 +69,9 @@ CHAIN = Model(
     ("v4", "v5"),
 )
 
+#: A trace of it takes as many rows as its first inputs have.
+COUNTED = replace(CHAIN, nodes=(node(1, "torch.stack(torch.unbind({0}))", 0),), outputs=("v1",))
+
 
 class Off(torch.nn.Module):
     """Simulates a faulty optimisation: it spoils one element of the first result."""
@@ -329,9 +332,18 @@ def test_sizes_that_a_model_does_not_support_are_skipped() -> None:
 
 
 def test_a_trace_with_a_size_of_its_first_inputs_is_no_find() -> None:
-    counted = node(1, "torch.stack(torch.unbind({0}))", 0)
-    model = replace(CHAIN, nodes=(counted,), outputs=("v1",))
-    assert checked(model, "trace").outcome == "same"
+    assert checked(COUNTED, "trace").outcome == "same"
+
+
+def test_a_wrong_result_where_stocks_graph_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ours(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x + int(len(x) != 6),)
+
+    front_end = FrontEnd(FRONT_ENDS["trace"].stock, lambda module: ours)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+    verdict = checked(COUNTED, "fake")
+    assert (verdict.outcome, verdict.is_find) == ("accepts", True)
+    assert "stock's graph raises RuntimeError: Expected 6 elements" in verdict.detail
 
 
 STATEFUL = Code(
