@@ -343,7 +343,7 @@ def test_a_wrong_result_where_stocks_graph_raises_is_found(monkeypatch: pytest.M
     monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
     verdict = checked(COUNTED, "fake")
     assert (verdict.outcome, verdict.is_find) == ("accepts", True)
-    assert "stock's graph raises RuntimeError: Expected 6 elements" in verdict.detail
+    assert "Expected 6 elements in a list but found 1" in verdict.detail
 
 
 STATEFUL = Code(
