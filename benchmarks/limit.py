@@ -7,8 +7,9 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 SOURCE = Path(__file__).with_name("peak.c")
 BANDWIDTH_SOURCE = Path(__file__).with_name("bandwidth.c")
@@ -16,14 +17,25 @@ BUILD = Path(__file__).parents[1] / "build" / "benchmarks"
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fopenmp")
 MIB = 2**20
 
+_NO_OTHER: Mapping[str, str] = MappingProxyType({})
+
 
 class LimitError(Exception):
     """The limit could not be measured; the message is a clause that gives the reason."""
 
 
-def _output_of(command: list[str], source: Path, text: str = "") -> str:
+def _output_of(
+    command: list[str], source: Path, text: str = "", environment: Mapping[str, str] = _NO_OTHER
+) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, input=text)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=True,
+            input=text,
+            env={**os.environ, **environment},
+        )
     except OSError as error:
         raise LimitError(f"{command[0]} could not be started ({error.strerror})") from error
     except subprocess.CalledProcessError as error:
@@ -38,10 +50,12 @@ def output_of_program(
     *arguments: float,
     libraries: Sequence[str] = (),
     text: str = "",
+    environment: Mapping[str, str] = _NO_OTHER,
 ) -> list[str]:
     """The lines that the program prints for its arguments and ``text`` on its standard input.
 
-    ``compile_`` is the compiler with its options. Raises LimitError.
+    ``compile_`` is the compiler with its options; the program also has the variables of
+    ``environment``. Raises LimitError.
     """
     # Always compiled again: this is quick, and `build` may have been copied from another machine.
     program = BUILD / f"{source.stem}.{os.getpid()}"
@@ -51,7 +65,8 @@ def output_of_program(
         raise LimitError(f"{BUILD} cannot be made ({error.strerror})") from error
     try:
         _output_of([*compile_, str(source), *libraries, "-o", str(program)], source)
-        return _output_of([str(program), *map(str, arguments)], source, text).splitlines()
+        command = [str(program), *map(str, arguments)]
+        return _output_of(command, source, text, environment).splitlines()
     finally:
         program.unlink(missing_ok=True)
 

@@ -51,7 +51,7 @@ PROBLEMS = {
 }
 
 
-def rates(seconds: float) -> list[tuple[float, str]]:
+def rates(seconds: float, threads: int) -> list[tuple[float, str]]:
     """The rate and the implementation of each problem in each dtype. Raises SetupError."""
     zendnn, blis = NATIVE / "zendnn", NATIVE.parent / "sources/blis/lib/libblis.a"
     libraries = [zendnn / "src/libzendnn.a", blis]
@@ -68,6 +68,7 @@ def rates(seconds: float) -> list[tuple[float, str]]:
             seconds,
             libraries=[*map(str, libraries), "-ldl", "-lpthread"],
             text="".join(f"{problem}\n" for problem in PROBLEMS.values()),
+            environment={"OMP_NUM_THREADS": str(threads)},
         )
     except limit.LimitError as error:
         raise SetupError(f"nothing was measured: {error}") from error
@@ -111,9 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def run() -> None:
-        os.environ["OMP_NUM_THREADS"] = str(options.threads)
         progress(f"measuring {len(PROBLEMS)} operations in {len(DTYPES)} dtypes")
-        found = rates(options.seconds)
+        found = rates(options.seconds, options.threads)
         limits = limit.measure(options.threads)
         rows = table(found, limits)
         reported = ", ".join(f"{name} {rate:.0f}" for name, rate in limits.items())

@@ -46,10 +46,10 @@ def test_each_operation_is_measured_in_each_dtype(monkeypatch: pytest.MonkeyPatc
         pytest.skip("this checkout has no build of the library")
     small = {"product": "product 3 8 16", "convolution": "convolution 2 8 5 16 3 1 2"}
     monkeypatch.setattr(rates, "PROBLEMS", small)
-    found = rates.rates(0.001)
+    found = rates.rates(0.001, 1)
     assert len(found) == 2 * len(rates.DTYPES)
     assert all(rate > 0 and implementation for rate, implementation in found)
     monkeypatch.setattr(rates, "PROBLEMS", {"wrong": "product 3 8"})
     with pytest.raises(SetupError, match="'product 3 8' is not a problem"):
-        rates.rates(0.001)
+        rates.rates(0.001, 1)
     assert not list(limit.BUILD.glob("rates.*"))
