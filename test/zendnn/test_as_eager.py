@@ -212,6 +212,12 @@ class ThreeParts(OfLayer):
         return a * 2 + b
 
 
+class OneMore(OfLayer):
+    def forward(self, x: Tensor) -> Tensor:
+        a, _ = self.layer(x).split([x.size(0) - 3, 3], 0)
+        return a * 2
+
+
 class TwoHalves(OfLayer):
     def forward(self, x: Tensor) -> Tensor:
         half = x.size(-2) // 2
@@ -226,6 +232,7 @@ LISTS = {
     "fewer sizes than names": (ThreeSizes, (2, 3, 8), (3, 8)),
     "more rows than parts": (ThreeParts, (4, 8), (5, 8)),
     "fewer rows than parts": (ThreeParts, (4, 8), (3, 8)),
+    "a part of less than nothing": (OneMore, (4, 8), (2, 8)),
     "more rows than computed parts": (TwoHalves, (4, 8), (5, 8)),
 }
 

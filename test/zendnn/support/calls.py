@@ -581,12 +581,6 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS],
         "r0, r1 = split(x) dim=1 sizes=3\nr2 = binary(r0, r1) algorithm=add",
     ),
-    "split by sizes that are computed": (
-        lambda x: x.split([1, x.size(1) - 1], 1)[1],
-        [ROWS],
-        "r0 = size(x, 1)\nr1 = number_sub(r0, 1)\nr2 = number_add(1, r1)\n"
-        "r3 = unflatten(x, 1, r2, 1)\nr4 = slice(r3, 1, 1, r2, 1)\nr5 = select(r4, 2, 0)",
-    ),
     "split with a smaller part": (
         lambda x: x.split(4, 1)[1],
         [ROWS],
@@ -635,12 +629,6 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         lambda x: x.view(-1, 2, 6).unbind(1)[1],
         [BATCH],
         "r0 = view(x, -1, 2, 6)\nr1 = select(r0, 1, 1)",
-    ),
-    "split from the end by sizes that are computed": (
-        lambda x: x.split([1, x.size(1) - 1], -1)[1],
-        [ROWS],
-        "r0 = size(x, 1)\nr1 = number_sub(r0, 1)\nr2 = number_add(1, r1)\n"
-        "r3 = unflatten(x, -1, r2, 1)\nr4 = slice(r3, -2, 1, r2, 1)\nr5 = select(r4, -1, 0)",
     ),
     "sizes": (
         lambda x: x.view(x.size(0) * 2, x.shape[1] // 2 + 1 - 1),
@@ -729,6 +717,12 @@ NOT_INTERPRETED = frozenset({"attention with a mask", "grouped attention"})
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
+    "split by sizes that are computed": (
+        lambda x: x.split([1, x.size(1) - 1], 1)[1],
+        [ROWS],
+        "aten::split_with_sizes",
+        "what its sizes add up to is not known",
+    ),
     "a product alone, of addmm": (
         lambda x: torch.addmm(VECTOR, x, MATRIX.t(), beta=0),
         [ROWS],

@@ -64,6 +64,8 @@ class Call(abc.ABC):
     outputs: list[Handle]
     #: What the nodes of the call note as their source.
     source: Any
+    #: Whether torch has checked that sizes fit together before it calls what it captured.
+    is_checked = False
 
     # What a front end says.
 

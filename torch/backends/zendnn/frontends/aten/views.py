@@ -91,6 +91,8 @@ def split(call: Call, *, name: str) -> None:
     """Parts of stated sizes, or of one size, of which the last may be smaller."""
     sizes = call.constant(name)
     if sizes is MISSING:
+        if not call.is_checked:
+            raise Refused("what its sizes add up to is not known")
         _slices(call, call.numbers(name))
     elif isinstance(sizes, list) and 0 in sizes:
         _split_without_empty_parts(call, sizes)
@@ -117,7 +119,6 @@ def _split_without_empty_parts(call: Call, sizes: Sequence[int]) -> None:
 
 def _slices(call: Call, sizes: Sequence[Operand]) -> None:
     """Parts, whose sizes are numbers that only plans know."""
-    _check_count(call, len(sizes))
     bounds: list[Operand] = [0]
     for size in sizes:
         last = bounds[-1]
@@ -126,16 +127,7 @@ def _slices(call: Call, sizes: Sequence[Operand]) -> None:
         else:
             bounds.append(call.step("number_add", [last, size]))
     x, dim = call.tensor("self", ANY), call.integer("dim")
-    # Parts of less or more than the dimension are an error. So is to make it two dimensions of
-    # other sizes.
-    at, one = (dim, dim + 1) if dim >= 0 else (dim - 1, dim)
-    x = call.step("unflatten", [x, dim, bounds[-1], 1])
-
-    def part(position: int) -> Value:
-        rows = call.step("slice", [x, at, *bounds[position : position + 2], 1])
-        return call.step("select", [rows, one, 0])
-
-    call.make_list(part)
+    call.make_list(lambda i: call.step("slice", [x, dim, *bounds[i : i + 2], 1]))
 
 
 def _check_count(call: Call, count: int) -> None:

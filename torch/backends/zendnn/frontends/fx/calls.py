@@ -99,6 +99,8 @@ class Scope:
 class FxCall(Call):
     """One call of an aten operator."""
 
+    is_checked = True
+
     def __init__(self, scope: Scope, node: fx.Node) -> None:
         self.scope = scope
         self.node = self.source = node
