@@ -52,7 +52,10 @@ PROBLEMS = {
 
 
 def rates(seconds: float, threads: int) -> list[tuple[float, str]]:
-    """The rate and the implementation of each problem in each dtype. Raises SetupError."""
+    """The rate and the implementation of each problem in each dtype.
+
+    Raises SetupError without a build, and LimitError.
+    """
     zendnn, blis = NATIVE / "zendnn", NATIVE.parent / "sources/blis/lib/libblis.a"
     libraries = [zendnn / "src/libzendnn.a", blis]
     missing = [path for path in libraries if not path.exists()]
@@ -61,17 +64,14 @@ def rates(seconds: float, threads: int) -> list[tuple[float, str]]:
     folders = [zendnn / "include", GENERATED / "third_party/zendnn/include"]
     compile_ = [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++20", "-O2", "-fopenmp"]
     compile_ += [f"-I{folder}" for folder in folders]
-    try:
-        lines = limit.output_of_program(
-            compile_,
-            SOURCE,
-            seconds,
-            libraries=[*map(str, libraries), "-ldl", "-lpthread"],
-            text="".join(f"{problem}\n" for problem in PROBLEMS.values()),
-            environment={"OMP_NUM_THREADS": str(threads)},
-        )
-    except limit.LimitError as error:
-        raise SetupError(f"nothing was measured: {error}") from error
+    lines = limit.output_of_program(
+        compile_,
+        SOURCE,
+        seconds,
+        libraries=[*map(str, libraries), "-ldl", "-lpthread"],
+        text="".join(f"{problem}\n" for problem in PROBLEMS.values()),
+        environment={"OMP_NUM_THREADS": str(threads)},
+    )
     found = [line.split() for line in lines]
     return [(float(rate), implementation) for rate, implementation in found]
 
@@ -113,8 +113,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> None:
         progress(f"measuring {len(PROBLEMS)} operations in {len(DTYPES)} dtypes")
-        found = rates(options.seconds, options.threads)
-        limits = limit.measure(options.threads)
+        try:
+            found = rates(options.seconds, options.threads)
+            limits = limit.measure(options.threads)
+        except limit.LimitError as error:
+            raise SetupError(f"nothing was measured: {error}") from error
         rows = table(found, limits)
         reported = ", ".join(f"{name} {rate:.0f}" for name, rate in limits.items())
         about = (

@@ -50,6 +50,6 @@ def test_each_operation_is_measured_in_each_dtype(monkeypatch: pytest.MonkeyPatc
     assert len(found) == 2 * len(rates.DTYPES)
     assert all(rate > 0 and implementation for rate, implementation in found)
     monkeypatch.setattr(rates, "PROBLEMS", {"wrong": "product 3 8"})
-    with pytest.raises(SetupError, match="'product 3 8' is not a problem"):
+    with pytest.raises(limit.LimitError, match="'product 3 8' is not a problem"):
         rates.rates(0.001, 1)
     assert not list(limit.BUILD.glob("rates.*"))

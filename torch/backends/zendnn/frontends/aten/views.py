@@ -81,8 +81,7 @@ def _split(call: Call, stated: int | None, **by: Attribute) -> None:
     count = stated or unpacked
     if count is None:
         raise Refused("its results are not unpacked at once")
-    if unpacked not in (None, count):
-        raise Refused(f"{count} {noun} make {unpacked} parts")
+    _check_count(call, count, noun)
     x, dim = call.tensor("self", ANY), call.integer("dim")
     call.make_list(call.steps("split", [x], count, dim=dim, **by).__getitem__)
 
@@ -102,7 +101,7 @@ def split(call: Call, *, name: str) -> None:
 
 def _split_without_empty_parts(call: Call, sizes: Sequence[int]) -> None:
     """Parts of stated sizes, of which plans make no empty one; it may stand unused."""
-    _check_count(call, len(sizes))
+    _check_count(call, len(sizes), "sizes")
     x, dim = call.tensor("self", ANY), call.integer("dim")
     some = tuple(size for size in sizes if size)
     if not some:
@@ -130,10 +129,10 @@ def _slices(call: Call, sizes: Sequence[Operand]) -> None:
     call.make_list(lambda i: call.step("slice", [x, dim, *bounds[i : i + 2], 1]))
 
 
-def _check_count(call: Call, count: int) -> None:
+def _check_count(call: Call, count: int, noun: str) -> None:
     """Refuse to unpack another number of parts, which is an error."""
     if (unpacked := call.unpacked()) not in (None, count):
-        raise Refused(f"{count} parts are unpacked into {unpacked}")
+        raise Refused(f"{count} {noun} make {unpacked} parts")
 
 
 def cat(call: Call) -> None:
