@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from benchmarks import limit
 from benchmarks.compare import Parser, cpu_name, output, physical_cores, progress
-from benchmarks.report import aligned
+from benchmarks.report import aligned, in_document
 from tools.setup_helpers.build import GENERATED, NATIVE
 from tools.setup_helpers.errors import SetupError, exit_code_of
 from tools.setup_helpers.files import write_atomic
@@ -89,17 +88,10 @@ def table(found: Sequence[tuple[float, str]], limits: dict[str, float]) -> list[
     return rows
 
 
-def in_document(text: str, rows: Sequence[Sequence[str]], about: str) -> str:
-    """The document with the table between its two marks replaced. Raises SetupError."""
+def markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of the table in a document."""
     rules = ["---", *["--:"] * (len(rows[0]) - 2), "---"]
-    lines = [f"| {' | '.join(row)} |" for row in (rows[0], rules, *rows[1:])]
-    part = "\n".join(["<!-- rates -->", about, "", *lines, "<!-- end of rates -->"])
-    done, count = re.subn(
-        "<!-- rates -->.*<!-- end of rates -->", lambda _: part, text, flags=re.DOTALL
-    )
-    if count != 1:
-        raise SetupError("the document has no part between the marks 'rates' and 'end of rates'")
-    return done
+    return [f"| {' | '.join(row)} |" for row in (rows[0], rules, *rows[1:])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         print(f"{about}\n{aligned(rows)}")
         if options.document is not None:
-            text = in_document(options.document.read_text(), rows, about)
+            lines = [about, "", *markdown(rows)]
+            text = in_document(options.document.read_text(), "rates", lines)
             write_atomic(options.document, text.encode())
 
     return exit_code_of(run, resumes=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.backends import BACKENDS
+from tools.setup_helpers.errors import SetupError
 
 #: The largest allowed difference from eager fp32, as a share of the largest output.
 TOLERANCE = {"fp32": 1e-4, "bf16": 1e-1, "int8": 3e-1}
@@ -119,6 +121,18 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def in_document(text: str, part: str, lines: Sequence[str]) -> str:
+    """A document with other lines between ``<!-- part -->`` and ``<!-- end -->``.
+
+    Raises SetupError if it has no such part.
+    """
+    new = "\n".join([f"<!-- {part} -->", *lines, "<!-- end -->"])
+    done, count = re.subn(f"<!-- {part} -->.*?<!-- end -->", lambda _: new, text, flags=re.DOTALL)
+    if count == 0:
+        raise SetupError(f"the document has no part between <!-- {part} --> and <!-- end -->")
+    return done
 
 
 def _text(value: float | None, form: str) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -36,7 +35,7 @@ from benchmarks.compare import (
     physical_cores,
     progress,
 )
-from benchmarks.report import Sample
+from benchmarks.report import Sample, in_document
 from tools.setup_helpers.errors import SetupError, exit_code_of
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.options import positive
@@ -311,12 +310,6 @@ def table(
         yield f"| {row.topic} | {row.text} | {row.following.model} | {row.measure} | {cell} |"
 
 
-def document(text: str, lines: Sequence[str]) -> str:
-    """Return a document with other lines between its markers."""
-    result = "\n".join(["<!-- gains -->", *lines, "<!-- end -->"])
-    return re.sub(r"<!-- gains -->.*?<!-- end -->", lambda _: result, text, flags=re.DOTALL)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; return the exit code."""
     parser = Parser(description="Measure what each advice of docs/tuning.md gains.")
@@ -342,7 +335,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = [where, "", *table(chosen, samples, failures)]
         print(*lines, sep="\n")
         if options.document is not None:
-            result = document(options.document.read_text(), lines)
+            result = in_document(options.document.read_text(), "gains", lines)
             write_atomic(options.document, result.encode())
         return 1 if failures else 0
 

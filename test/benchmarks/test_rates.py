@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import limit, rates
+from benchmarks import limit, rates, report
 from tools.setup_helpers.errors import SetupError
 
 FOUND = [(100.0 * (1 + at % 3), f"kernel{at}") for at in range(3 * len(rates.PROBLEMS))]
@@ -20,15 +20,13 @@ def test_a_row_has_each_dtype_and_its_share_of_the_limit() -> None:
 
 
 def test_a_document_gets_the_table_between_its_marks() -> None:
-    text = "before\n<!-- rates -->\nold\n<!-- end of rates -->\nafter\n"
-    done = rates.in_document(text, [["a", "b", "c"], ["1", "2", "3"]], "About.")
-    assert re.fullmatch(
-        r"before\n<!-- rates -->\nAbout\.\n\n\| a \| b \| c \|\n\| --- \| --: \| --- \|\n"
-        r"\| 1 \| 2 \| 3 \|\n<!-- end of rates -->\nafter\n",
-        done,
-    )
-    with pytest.raises(SetupError, match="has no part between the marks"):
-        rates.in_document("nothing", [["a"]], "About.")
+    lines = rates.markdown([["a", "b", "c"], ["1", "2", "3"]])
+    assert lines == ["| a | b | c |", "| --- | --: | --- |", "| 1 | 2 | 3 |"]
+    text = "before\n<!-- rates -->\nold\n<!-- end -->\nafter\n<!-- end -->\n"
+    done = report.in_document(text, "rates", ["new"])
+    assert done == text.replace("old", "new")
+    with pytest.raises(SetupError, match="has no part between"):
+        report.in_document("nothing", "rates", lines)
 
 
 def test_without_a_build_there_is_one_sentence(

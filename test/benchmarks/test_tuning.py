@@ -10,7 +10,7 @@ import pytest
 from benchmarks import models
 from benchmarks import tuning as module
 from benchmarks.backends import BACKENDS
-from benchmarks.report import Sample
+from benchmarks.report import Sample, in_document
 from benchmarks.tuning import Advice, Runner, Way
 
 REPO = Path(__file__).parents[2]
@@ -123,4 +123,4 @@ def test_the_committed_document_has_the_markers() -> None:
     text = REPO.joinpath("docs/tuning.md").read_text()
     row = Advice("a", "b", Way("mlp@1"), Way("mlp@1"))
     lines = list(module.table([row], {Way("mlp@1"): [[sample(1)]]}, {}))
-    assert "| a | b | mlp@1 | per item | 1.00 |" in module.document(text, lines)
+    assert "| a | b | mlp@1 | per item | 1.00 |" in in_document(text, "gains", lines)
