@@ -678,7 +678,7 @@ def test_results_have_torch_strides(dynamic: bool) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("source", ["same", "smaller", "bfloat16"])
+@pytest.mark.parametrize("source", ["same", "smaller", "repeated", "bfloat16"])
 def test_writes_of_whole_tensors_stay_in_the_plan(source: str, dynamic: bool) -> None:
     class Written(nn.Module):
         def __init__(self) -> None:
@@ -691,7 +691,7 @@ def test_writes_of_whole_tensors_stay_in_the_plan(source: str, dynamic: bool) ->
             if source == "bfloat16":
                 target = target.bfloat16()
             old = target.clone()
-            old.copy_({"same": y.t(), "smaller": y[0]}.get(source, y))
+            old.copy_({"same": y.t(), "smaller": y[0], "repeated": y[:1, :1]}.get(source, y))
             return old, self.layer(x + old.float().mean())
 
     model = Written().eval()

@@ -210,6 +210,7 @@ def test_the_graph_calls_plans_instead_of_operators(name: str) -> None:
     kind, shapes = NETS[name]
     module = optimised(traced(kind(), values(*shapes[0])))
     assert "zendnn::run" in on_zendnn(module)
+    assert "zendnn::verified" not in on_zendnn(module)
     outermost = [node.kind() for node in module.graph.nodes()]
     assert not [kind for kind in outermost if kind.startswith("aten::")]
 

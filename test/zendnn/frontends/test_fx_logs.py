@@ -100,6 +100,8 @@ def test_a_plus_adds_passes_and_graphs(model: Path) -> None:
         re.match(r"  %\d+: float32\[2, 8, 6, 6\] = convolution\(.* post=relu:0.0:0.0  # ", line)
         for line in graph
     )
+    assert any(re.match(r"  %\d+: float32\[8, 3, 3, 3\] = constant", line) for line in graph)
+    assert not any("float32[2, 8, 6, 6] = constant" in line for line in graph)
     assert any(line.endswith("# the engine has no such operator") for line in graph)
 
 

@@ -133,6 +133,29 @@ def test_a_prompt_is_written_at_once() -> None:
     assert built(ours) == [1]
 
 
+def test_plans_that_write_are_not_compared_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would write."""
+
+    class Adding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            self.register_buffer("sums", torch.zeros(4, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.sums[:2] += x
+            return self.layer(self.sums) + 1
+
+    monkeypatch.setenv("ZENDNN_VERIFY", "1")
+    module, x = Adding().eval(), torch.randn(2, 8)
+    ours = optimized(module)
+    with torch.no_grad():
+        for _ in range(3):
+            near(ours(x), module(x))
+    near(ours.sums, module.sums)
+    assert sum(built(ours)) == 1
+
+
 @pytest.mark.parametrize("row", [LENGTH, -LENGTH - 1])
 def test_a_row_that_is_not_there_raises_an_error_and_writes_nothing(row: int) -> None:
     ours = optimized(PutDecoder())

@@ -87,6 +87,14 @@ def test_left_out_operators_have_a_reason(name: str) -> None:
     assert (op, reason) in torchscript.left_out([graph])
 
 
+def test_a_conversion_to_another_layout_is_left_out() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.to(dtype=torch.float32, layout=torch.sparse_coo) + 1
+
+    (left, *_) = torchscript.left_out([import_graph(scripted(function))])
+    assert left == ("aten::to", "layout is 1")
+
+
 def test_an_eps_that_depends_on_the_dtype_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_C, "_has_one_default_eps", lambda: False)
     graph = import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))

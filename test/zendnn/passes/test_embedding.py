@@ -54,6 +54,15 @@ def test_offsets_of_equal_bags_are_dropped(b: Builder, mode: str, count: str, di
     assert graph.nodes[0].attributes == {"mode": mode}
 
 
+@pytest.mark.parametrize(("step", "dropped"), [(5, 1), (3, 0)])
+def test_offsets_may_have_a_step_that_is_known(b: Builder, step: int, dropped: int) -> None:
+    x = b.input(ids(3, 5))
+    x.learn_dims((None, 5))
+    graph = b.done(bag(b, b("view", x, -1), b("arange", 0, b("numel", x), step)))
+    assert b.check(fuse_embedding_bags) == [dropped]
+    assert (graph.nodes[-1].inputs[2] is None) == bool(dropped)
+
+
 def test_weights_stay_when_offsets_are_dropped(b: Builder) -> None:
     x, weights = b.input(ids(3, 5)), b("view", b.input(random(3, 5)), -1)
     offsets = b("arange", 0, b("numel", x), b("size", x, 1))

@@ -240,6 +240,12 @@ def test_a_number_keeps_its_dtype_where_that_may_truncate_it(b: Builder) -> None
     assert b.check(remove_identities) == [0]
 
 
+def test_a_tensor_keeps_the_conversion_that_decides_a_dtype(b: Builder) -> None:
+    narrow, wide = b.input(random(2, 4).bfloat16()), b.input(random())
+    b.done(b.binary("mul", b("to_like", narrow, wide), wide))
+    assert b.check(remove_identities) == [0]
+
+
 def test_a_repeated_conversion_is_removed(b: Builder) -> None:
     once = b("to", b.input(random(2)), dtype="bfloat16")
     graph = b.done(b.eltwise("exp", b("to", b("to", once, dtype="bfloat16"), dtype="float32")))

@@ -103,6 +103,15 @@ def test_other_sizes_of_the_same_elements_do_not(b: Builder) -> None:
     assert ran == ["eltwise exp, eltwise tanh, binary add"]
 
 
+@pytest.mark.parametrize("shape", [(240,), (6, 4, 10), (2, 3, 2, 2, 10)], ids=str)
+def test_a_number_of_a_chain_has_its_other_sizes(b: Builder, shape: tuple[int, ...]) -> None:
+    x, one = b.input(tensor(6, 40)), b.input(tensor(1))
+    last = b.input(tensor(*shape[-1:]))
+    flat = b.eltwise("tanh", b.binary("mul", x, one))
+    ran = check_chain(b, b.binary("add", b("view", flat, *shape), last))
+    assert ran == ["binary mul, eltwise tanh, binary add"]
+
+
 def test_another_view_of_what_was_made_ends_a_chain(b: Builder) -> None:
     """Its elements come in another order: some are not there yet."""
     x = b.input(tensor(40, 40))

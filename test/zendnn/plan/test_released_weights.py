@@ -196,6 +196,31 @@ def test_what_is_left_to_torch_reads_the_weights() -> None:
     assert released(frozen) == 3 * WEIGHT_BYTES
 
 
+class Tied(nn.Module):
+    """Multiplies by a table that it also looks rows up in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        return F.linear(x, self.table) + F.embedding(ids, self.table)
+
+
+def test_weights_that_are_also_read_plain_stay() -> None:
+    torch.manual_seed(0)
+    module, inputs = Tied().eval(), (values(5, WIDTH), torch.arange(5))
+    with torch.no_grad():
+        want = module(*inputs)
+        frozen: Any = front_ends.frozen(module, *inputs)
+    del module
+    gc.collect()
+    with torch.no_grad():
+        for _ in range(ENOUGH_CALLS):
+            torch.testing.assert_close(frozen(*inputs), want, rtol=1e-4, atol=1e-4)
+    assert released(frozen) == 0
+
+
 def test_clearing_brings_the_weights_back() -> None:
     x, before = values(5, WIDTH), torch.backends.zendnn.packed_memory()
     frozen = owner(net(), x)

@@ -119,3 +119,9 @@ def test_what_plans_do_not_replace_is_refused(line: str) -> None:
     ids = torch.zeros(*((2, 6) if "slice" in line else (2,)), dtype=torch.int64)
     assert not plan.takes([tensor(2, 6), ids], [])
     assert REFUSED[line] in refusal(plan)
+
+
+def test_slices_of_large_items_are_refused() -> None:
+    plan = plan_of("%x = input tensor", "%y = slice_scatter(%x, %x, 0, none, none, 1)", "return %y")
+    assert not plan.takes([torch.zeros(2, 3, dtype=torch.complex128)], [])
+    assert "a copy of items of 16 bytes" in refusal(plan)
