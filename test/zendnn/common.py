@@ -43,6 +43,8 @@ HAS_TILES = CPU["isa"].endswith("AMX")
 #: The dtypes of our kernels on any CPU, and of ZenDNN's primitives on this CPU.
 DTYPES = (torch.float32, torch.bfloat16)
 PRIMITIVE_DTYPES = DTYPES if HAS_WIDE_VECTORS else (torch.float32,)
+#: Those whose products have several implementations here, with packed weights.
+PRODUCT_DTYPES = DTYPES if HAS_BFLOAT16 else (torch.float32,)
 
 of_products = pytest.mark.skipif(
     not HAS_WIDE_VECTORS, reason="without AVX-512, eager products are left to torch"

@@ -18,6 +18,7 @@ CAPS = {
     "SSE41": ("SSE4.1", "none"),
     "AVX2": ("AVX2", "avx2"),
     "AVX512_CORE": ("AVX-512", "avx512"),
+    "AVX512_CORE_VNNI": ("AVX-512 with VNNI", "avx512"),
     "AVX512_CORE_BF16": ("AVX-512 with VNNI and bfloat16", "avx512"),
 }
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .common import (
+    HAS_BFLOAT16,
     PRIMITIVE_DTYPES,
     assert_as_exact,
     counting,
@@ -407,7 +408,7 @@ def test_inference_mode_and_autocast_are_right() -> None:
         with stock():
             exact = copy.deepcopy(module)[6].double()(values(8, 2400).double())
     assert ours.dtype == theirs.dtype == torch.bfloat16
-    assert calls.get("reorder"), "the weights were not packed"
+    assert bool(calls.get("reorder")) == HAS_BFLOAT16, "the weights are packed where that helps"
     assert calls.get("matmul"), calls
     error, stock_error = ((y.double() - exact).abs().max() for y in (ours, theirs))
     assert error <= 4 * stock_error

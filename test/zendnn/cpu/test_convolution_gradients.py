@@ -50,7 +50,7 @@ def run(*cases: str, isa: str = "") -> None:
     run_python("\n".join([PROGRAM, *cases]), **limit)
 
 
-SETS = ("", "AVX512_CORE_BF16", "AVX2")
+SETS = ("", "AVX512_CORE_BF16", "AVX512_CORE", "AVX2")
 #: The device zendnn takes bfloat16 from AVX-512 on.
 CASES = [
     (isa, dtype, blocked)

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from test.drawing import property_test
 
-from ..common import HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes
+from ..common import (
+    HAS_TILES,
+    HAS_WIDE_VECTORS,
+    PRIMITIVE_DTYPES,
+    PRODUCT_DTYPES,
+    primitive_dtypes,
+)
 from ..support.choices import Choices
 from ..support.graphs import Builder
 from ..support.plans import (
@@ -50,7 +56,7 @@ def has_own_tiles_only(dtype: torch.dtype, depth: int) -> bool:
     return HAS_TILES and dtype == torch.bfloat16 and depth % 2 == 0 and version >= (3, 12)
 
 
-@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("dtype", PRODUCT_DTYPES)
 @pytest.mark.parametrize(
     ("rows", "inputs", "outputs"), [(1, 33, 70), (37, 96, 129), (64, 768, 768)]
 )
@@ -265,7 +271,7 @@ PRODUCT_OPERANDS: dict[tuple[int, ...], bool] = {
 }
 
 
-@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("dtype", PRODUCT_DTYPES)
 @pytest.mark.parametrize("shape", PRODUCT_OPERANDS, ids=str)
 def test_products_scale_and_mask_their_result(
     b: Builder, shape: tuple[int, ...], dtype: torch.dtype

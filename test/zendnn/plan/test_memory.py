@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.ir.node import Value
 
-from ..common import DTYPES, HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES
+from ..common import DTYPES, HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, PRODUCT_DTYPES
 from ..support import samples
 from ..support.graphs import Builder
 from ..support.plans import (
@@ -80,7 +80,7 @@ def test_residuals_of_convolutions_are_added_in_place(
     not HAS_WIDE_VECTORS,
     reason="products for AVX2 need extra memory, as large as the result",
 )
-@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("dtype", PRODUCT_DTYPES)
 def test_residuals_of_linear_layers_are_added_in_place(b: Builder, dtype: torch.dtype) -> None:
     x = b.linear(b.input(tensor(256, 64, dtype=dtype)), 64, 64)
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_residuals_of_linear_layers_are_added_in_place(b: Builder, dtype: torch.
     assert arena_bytes(plan) < 2.5 * 256 * 64 * dtype.itemsize, implementations(plan)
 
 
-@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("dtype", PRODUCT_DTYPES)
 @pytest.mark.parametrize("rows", [1, 64])
 def test_joined_weights_are_packed_and_not_copied(
     b: Builder, rows: int, dtype: torch.dtype

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.backends.zendnn import _C
 
-from ..common import PRIMITIVE_DTYPES, nightly_but, run_python
+from ..common import PRIMITIVE_DTYPES, PRODUCT_DTYPES, nightly_but, run_python
 from ..support.frozen import optimised
 
 Compute = Callable[[], list[float]]
@@ -179,7 +179,7 @@ run(16384)
 
 @pytest.mark.parametrize("post", nightly_but((".relu() * y",), ["", ".relu() * y"]))
 @pytest.mark.parametrize("rows", [1, 900])
-@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("dtype", PRODUCT_DTYPES)
 def test_large_layers_are_timed_on_a_part_that_layers_of_other_widths_share(
     dtype: torch.dtype, rows: int, post: str
 ) -> None:

@@ -66,8 +66,9 @@ EDITS: tuple[Edit, ...] = (
         file="src/cpu/x64/jit_avx512_core_bf16_1x1_conv_kernel.hpp",
         anchor="    Xbyak::Zmm zmm_tmp2 = Xbyak::Zmm(30);\n",
         action=Action.REPLACE,
-        text="    Xbyak::Zmm zmm_tmp2 = Xbyak::Zmm(31);\n",
-        reason="with 30 accumulators, register 30 holds the weights",
+        text="    Xbyak::Zmm zmm_tmp2 = Xbyak::Zmm(isa_has_bf16(jcp.isa) ? 31 : 30);\n",
+        reason="with 30 accumulators, register 30 holds the weights; where products of pairs are"
+        " emulated, there are at most 10, and register 31 holds a permutation",
     ),
     # The configuration lists its blocked layouts before it knows its block of k. It then takes its
     # own layout for a plain one, whose offsets are wrong beyond the first block of k.
