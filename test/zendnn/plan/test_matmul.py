@@ -271,7 +271,7 @@ PRODUCT_OPERANDS: dict[tuple[int, ...], bool] = {
 }
 
 
-@pytest.mark.parametrize("dtype", PRODUCT_DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("shape", PRODUCT_OPERANDS, ids=str)
 def test_products_scale_and_mask_their_result(
     b: Builder, shape: tuple[int, ...], dtype: torch.dtype
@@ -282,7 +282,8 @@ def test_products_scale_and_mask_their_result(
     out = then(b, b("matmul", q, k), ("affine", 0.5, 0.0), ("add", mask))
     plan = check(b, out, dtype=dtype)
     steps = implementations(plan)
-    assert len(steps) == (1 if PRODUCT_OPERANDS[shape] else 2), steps
+    if dtype in PRODUCT_DTYPES:
+        assert len(steps) == (1 if PRODUCT_OPERANDS[shape] else 2), steps
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)

@@ -80,17 +80,18 @@ def test_residuals_of_convolutions_are_added_in_place(
     not HAS_WIDE_VECTORS,
     reason="products for AVX2 need extra memory, as large as the result",
 )
-@pytest.mark.parametrize("dtype", PRODUCT_DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_residuals_of_linear_layers_are_added_in_place(b: Builder, dtype: torch.dtype) -> None:
     x = b.linear(b.input(tensor(256, 64, dtype=dtype)), 64, 64)
     for _ in range(3):
         inner = then(b, b.linear(x, 64, 64), "relu")
         x = then(b, b.linear(inner, 64, 64), ("add", x), "relu")
     plan = check(b, b.linear(x, 64, 64), dtype=dtype)
-    assert arena_bytes(plan) < 2.5 * 256 * 64 * dtype.itemsize, implementations(plan)
+    if dtype in PRODUCT_DTYPES:
+        assert arena_bytes(plan) < 2.5 * 256 * 64 * dtype.itemsize, implementations(plan)
 
 
-@pytest.mark.parametrize("dtype", PRODUCT_DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("rows", [1, 64])
 def test_joined_weights_are_packed_and_not_copied(
     b: Builder, rows: int, dtype: torch.dtype
@@ -99,7 +100,8 @@ def test_joined_weights_are_packed_and_not_copied(
     x = b.input(tensor(rows, 64, dtype=dtype))
     plan = check(b, *(b("linear", x, weights, b.constant(177)) for _ in range(2)), dtype=dtype)
     assert len(implementations(plan)) == 2
-    assert arena_bytes(plan) < 177 * 64 * dtype.itemsize
+    if dtype in PRODUCT_DTYPES:
+        assert arena_bytes(plan) < 177 * 64 * dtype.itemsize
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
